@@ -1,7 +1,7 @@
 """What a GPU shows: the learner's kernels, its share of the card, and whole steps against TRL's.
 
 Needs one CUDA device (``ROLLOUT_GPU_REHEARSAL=1``: none; tiny sizes on the CPU, whose figures mean nothing).
-One section alone: ``run.py gpu head`` (or attention, digest, mfu, sync, sft-phases, sft, grpo).
+One section alone: ``run.py gpu head`` (or attention, digest, mfu, sync, decode, sft-phases, sft, grpo).
 
 Axes: N tokens of a row, V vocabulary, E hidden size.
 """
@@ -20,6 +20,7 @@ import shaped_model
 import torch
 from contest import PAIRS, make, ours, rates, speed, start, trl
 from duel import fight
+from embedded_decode import decode_figures
 from figures import Figure, level, ratio
 from jobs import Job, grpo_job, sft_job
 from torch.nn.functional import cross_entropy
@@ -210,6 +211,13 @@ def sft_phases() -> Iterator[Figure]:
         print(table, flush=True)
 
 
+def decode() -> Iterator[Figure]:
+    """The embedded engine's decode step: CUDA graphs over the same steps started one by one."""
+    folder = Path(_model_uri().removeprefix("file://"))
+    tokens, rounds = (12, 2) if REHEARSAL else (256, 4)
+    yield from decode_figures(folder, torch.device(DEVICE), tokens=tokens, rounds=rounds)
+
+
 def sft() -> Iterator[Figure]:
     """Rows of 512 tokens, 32 a step."""
     yield from _duel("sft", make(_sft_job), "tokens", ">= 1.0")
@@ -232,6 +240,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "mfu": model_flops_utilization,
     "digest": digests,
     "sync": sync,
+    "decode": decode,
     "sft-phases": sft_phases,
     "sft": sft,
     "grpo": grpo,

@@ -18,7 +18,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOUND, LOGS = ROOT / "build" / "bench", ROOT / "build" / "gpu"
 SECONDS_MAX = 480
-BENCHES = ("attention", "head", "digest", "sync", "mfu", "sft-phases", "sft", "grpo", "grpo-fast")
+BENCHES = (
+    "attention",
+    "head",
+    "digest",
+    "sync",
+    "decode",
+    "mfu",
+    "sft-phases",
+    "sft",
+    "grpo",
+    "grpo-fast",
+)
 SOURCES = ("crds/src", "workers/src")
 
 

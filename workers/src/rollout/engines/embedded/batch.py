@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
 import torch
 
-from rollout.engines.embedded.config import DecoderConfig
-from rollout.engines.embedded.model import CPU, CompactModel, attend
-from rollout.engines.embedded.prompts import PromptKeys
+from rollout.engines.embedded.model import CompactModel, attend, merge
+from rollout.engines.embedded.prompts import prompts_by_length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,31 +79,6 @@ class Decoder(Protocol):
         ...
 
 
-class CompactDecoder:
-    """Decoder on the fused weights of ``CompactModel``."""
-
-    takes_ragged_prompts = True
-
-    def __init__(
-        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device = CPU
-    ) -> None:
-        self.vocab_size = config.vocab_size
-        self.positions_max = config.positions_max
-        self._model = CompactModel(config, dtype, device)
-
-    def padded(self, prompt_length: int) -> int:
-        """What a prompt is padded to in a fixed shape."""
-        return self._model.whole(prompt_length)
-
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take weights by their transformers names. Raises EngineError."""
-        self._model.load(tensors)
-
-    def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> CompactBatch:
-        """A batch of ``size.group_size`` samples per prompt, in a fixed shape by rising length."""
-        return CompactBatch(self._model, prompts, size)
-
-
 class CompactBatch:
     """The caches of one batch."""
 
@@ -115,7 +88,7 @@ class CompactBatch:
         self._model = model
         self._widths = size.widths
         self._group_size = size.group_size
-        self._prompts = _by_length(model, prompts, fixed=bool(size.widths))
+        self._prompts = prompts_by_length(model, prompts, fixed=bool(size.widths))
         lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
         self._num_samples = len(prompts) * size.group_size
         empty_S = lengths_B.new_zeros(self._width() - self._num_samples)
@@ -207,8 +180,7 @@ class CompactBatch:
         near, near_lse = attend(q, own[0], own[1], bias=bias, scale=self._model.scale)
         near, near_lse = near.flatten(1, 2), near_lse.flatten(1)
         far, far_lse = self._attend_prompts(index, q)
-        weight = torch.sigmoid_(near_lse - far_lse)[:, :, None].to(far.dtype)
-        return torch.lerp(far, near, weight).flatten(1)
+        return merge(near, near_lse, far, far_lse).flatten(1)
 
     def _attend_prompts(self, index: int, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Every row at its group's prompt: [N, H, D] and [N, H]; an empty row has none, of no weight.
@@ -232,23 +204,11 @@ class CompactBatch:
     def _own_keys(self, index: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Keys and values up to this token; in a fixed shape up to a whole length, the rest masked."""
         length = self._filled + 1
-        if self._own_bias is None or self._model.flash:
+        if self._own_bias is None:
             return self._own[index][:, :, :, :length], None
         self._own_bias[..., self._filled] = 0
         whole = self._model.whole(length)
         return self._own[index][:, :, :, :whole], self._own_bias[..., :whole]
-
-
-def _by_length(
-    model: CompactModel, prompts: Sequence[Sequence[int]], *, fixed: bool
-) -> list[PromptKeys]:
-    """Prompts of one padded length together; outside a fixed shape all have one."""
-    if not fixed:
-        return [PromptKeys(model, prompts, max(map(len, prompts)), fixed=False)]
-    return [
-        PromptKeys(model, list(some), length, fixed=True)
-        for length, some in groupby(prompts, key=lambda prompt: model.whole(len(prompt)))
-    ]
 
 
 def _no_keys(length: int, model: CompactModel) -> torch.Tensor:

@@ -25,9 +25,10 @@ def takes_flash(device: torch.device, dtype: torch.dtype, head_size: int) -> boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """Keys and values of prompts one behind the other. ``queries`` and ``keys`` [B + 1] int32 bound each group's.
+    """Which keys each group of queries reads, known to the device alone: int32.
 
-    The longest of each: of a group's queries at least 2, since the kernel cuts the keys of single ones into a
+    ``queries`` [B + 1] bound the groups, ``keys`` [B + 1] are where the keys of each begin and ``used`` [B] how many
+    it has. The longest of each: of a group's queries at least 2, since the kernel cuts the keys of single ones into a
     number of parts that depends on how many there are.
     """
 
@@ -35,28 +36,20 @@ class SideBySide:
     queries_max: int
     keys: torch.Tensor
     keys_max: int
+    used: torch.Tensor
 
 
-def bound_groups(lengths: list[int], group_size: int, device: torch.device) -> SideBySide:
-    """For prompts of these lengths, each read by ``group_size`` queries."""
-    keys = torch.tensor([0, *lengths]).cumsum(0)
-    queries = torch.arange(len(lengths) + 1) * group_size
-    return SideBySide(
-        queries=queries.to(device, torch.int32),
-        queries_max=max(2, group_size),
-        keys=keys.to(device, torch.int32),
-        keys_max=max(lengths, default=0),
-    )
-
-
-def attend_prompts(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SideBySide, scale: float
+def attend_side_by_side(
+    q: torch.Tensor, kv: torch.Tensor, bounds: SideBySide, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output [B * G, H, D] and float32 log-sum-exp [B * G, H] of q [B * G, H, D] at k, v [P, K, D]."""
+    """Output [N, H, D] and float32 log-sum-exp [N, H] of q [N, H, D] at keys and values [2, P, K, D].
+
+    One call of the flash kernel, whatever the bounds are.
+    """
     out, lse, *_ = torch.ops.aten._flash_attention_forward(  # noqa: SLF001 - no public call gives the log-sum-exp
         q,
-        k,
-        v,
+        kv[0],
+        kv[1],
         bounds.queries,
         bounds.keys,
         bounds.queries_max,
@@ -65,6 +58,7 @@ def attend_prompts(
         False,  # noqa: FBT003 - by position: not causal,
         False,  # noqa: FBT003 - and no mask for debugging
         scale=scale,
+        seqused_k=bounds.used,
     )
     return out, lse.t()
 

@@ -23,8 +23,9 @@ from typing import Literal, TypeVar
 import torch
 from safetensors import SafetensorError
 
-from rollout.engines.embedded.batch import CompactDecoder, Decoder
+from rollout.engines.embedded.batch import Decoder
 from rollout.engines.embedded.config import read_config
+from rollout.engines.embedded.decoder import CompactDecoder
 from rollout.engines.embedded.generate import (
     BatchPlan,
     Sample,
@@ -34,6 +35,7 @@ from rollout.engines.embedded.generate import (
 from rollout.engines.embedded.invariance import SlotProbe
 from rollout.engines.embedded.model import CPU
 from rollout.engines.embedded.progress import GenerationWatch
+from rollout.engines.embedded.steps.capture import Capture
 from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
 from rollout.types import (
@@ -57,7 +59,8 @@ class EmbeddedEngine:
 
     ``model`` is a local folder with ``config.json``; weights come by ``load``. ``num_threads`` are
     the threads of one product; ``batch_groups`` (at least 1) is how many groups are decoded together;
-    ``device`` holds weights and caches.
+    ``device`` holds weights and caches; ``capture`` is how decode steps are made repeatable
+    (``CompactDecoder``).
     """
 
     def __init__(
@@ -69,12 +72,14 @@ class EmbeddedEngine:
         exact: bool = True,
         batch_groups: int = 1,
         device: torch.device = CPU,
+        capture: Capture | None = None,
     ) -> None:
         if batch_groups < 1:
             raise ValueError(f"expected batch_groups >= 1, got {batch_groups}")
         self._path = model
         self._dtype = DTYPES[dtype]
         self._device = device
+        self._capture = capture
         self._exact = exact
         self._groups_max = batch_groups
         self._executor = ThreadPoolExecutor(
@@ -138,13 +143,13 @@ class EmbeddedEngine:
         config = read_config(self._path)
         if self._exact and self._groups_max > 1 and config is not None:
             one_layer = replace(config, num_layers=1)
-            build = partial(CompactDecoder, one_layer, self._dtype, self._device)
+            build = partial(CompactDecoder, one_layer, self._dtype, self._device, self._capture)
             self._probe = SlotProbe(build, self._groups_max)
 
     def _open_decoder(self) -> Decoder:
         config = read_config(self._path)
         if config is not None:
-            return CompactDecoder(config, self._dtype, self._device)
+            return CompactDecoder(config, self._dtype, self._device, self._capture)
         from rollout.engines.embedded.module import ModuleDecoder
 
         return ModuleDecoder(self._path, self._dtype, self._device)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
 from rollout.engines.embedded.batch import BatchSize, Decoder, DecodingBatch
 from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.embedded.sampling import Sampler, uniform_noise
+from rollout.engines.embedded.steps.batch import StaticBatch
 from rollout.engines.embedded.text_ends import Scanners, TextEnds
 from rollout.engines.stops import StopTexts
 from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParams
@@ -85,7 +86,7 @@ def generate_batch(
         [stops.scanner(request) for request in picked for _ in request.seeds],
     )
     watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
-    _decode(decoder.open(prompts, plan.size), tape, live, watch)
+    _decode(_drawing(decoder.open(prompts, plan.size), tape, live), tape, live, watch)
     watch.end()
     return _grouped(list(tape.cut()), group_size)
 
@@ -171,27 +172,66 @@ class _Tape:
         return stopped_S.tolist(), ends_S.tolist()
 
 
-def _decode(batch: DecodingBatch, tape: _Tape, live: _Live, watch: GenerationWatch) -> None:
+class _Drawing(Protocol):
+    """A batch that gives tokens."""
+
+    def draw(self, tokens_max: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next tokens and logprobs [T, S] of all samples in it, at least one row; on the CPU."""
+        ...
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        """Go on with these."""
+        ...
+
+
+class _HostDrawing:
+    """Draws each token from the logits of a batch that knows no sampling."""
+
+    def __init__(self, batch: DecodingBatch, tape: _Tape, live: _Live) -> None:
+        self._batch, self._tape, self._live = batch, tape, live
+        self._tokens_S: torch.Tensor | None = None
+
+    def draw(self, tokens_max: int) -> tuple[torch.Tensor, torch.Tensor]:
+        del tokens_max
+        last, t = self._tokens_S, self._tape.length
+        logits_SV = self._batch.first() if last is None else self._batch.step(last)
+        noise_S1 = self._live.of(self._tape.noise_TS1[t])
+        self._tokens_S, logprobs_S = self._tape.sampler.pick(logits_SV, t, noise_S1)
+        return self._tokens_S[None], logprobs_S[None]
+
+    def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
+        self._batch.keep(groups_B, samples_S)
+        self._tokens_S = None if self._tokens_S is None else self._tokens_S[samples_S]
+
+
+def _drawing(batch: DecodingBatch, tape: _Tape, live: _Live) -> _Drawing:
+    if isinstance(batch, StaticBatch):
+        batch.draw_with(tape.sampler, tape.noise_TS1[:, :, 0])
+        return batch
+    return _HostDrawing(batch, tape, live)
+
+
+def _decode(batch: _Drawing, tape: _Tape, live: _Live, watch: GenerationWatch) -> None:
     """Sample until every sample has ended, or somebody asks for what there is."""
-    if watch.asked:
-        return
-    logits_SV = batch.first()
-    for t in range(tape.num_tokens):
-        tokens, logprobs = tape.sampler.pick(logits_SV, t, live.of(tape.noise_TS1[t]))
-        live.record(tape.tokens_TS[t], tokens)
-        live.record(tape.logprobs_TS[t], logprobs)
-        tape.length = t + 1
-        ended = (tape.said_stop(live, tokens), tape.sampler.is_stop(tokens), tape.at_limit(live))
-        for some in ended:
-            if some is not None:
-                live.end(some)
-        if live.num_live == 0 or tape.length == tape.num_tokens or watch.asked:
+    while not watch.asked:
+        for tokens, logprobs in zip(*batch.draw(tape.num_tokens - tape.length), strict=True):
+            _hear(tape, live, tokens, logprobs)
+        if live.num_live == 0 or tape.length == tape.num_tokens:
             return
-        kept = live.shrink()
+        kept = None if watch.asked else live.shrink()
         if kept is not None:
             batch.keep(*kept)
-            tokens = tokens[kept[1]]
-        logits_SV = batch.step(tokens)
+
+
+def _hear(tape: _Tape, live: _Live, tokens: torch.Tensor, logprobs: torch.Tensor) -> None:
+    """Record a token of every live sample, and which samples it ends."""
+    live.record(tape.tokens_TS[tape.length], tokens)
+    live.record(tape.logprobs_TS[tape.length], logprobs)
+    tape.length += 1
+    ended = (tape.said_stop(live, tokens), tape.sampler.is_stop(tokens), tape.at_limit(live))
+    for some in ended:
+        if some is not None:
+            live.end(some)
 
 
 class _Live:

@@ -18,7 +18,8 @@ from dataclasses import replace
 
 import torch
 
-from rollout.engines.embedded.batch import BatchSize, CompactDecoder
+from rollout.engines.embedded.batch import BatchSize
+from rollout.engines.embedded.decoder import CompactDecoder
 from rollout.engines.embedded.model import VECTOR
 from rollout.engines.embedded.sampling import Sampler
 from rollout.types import SamplingParams
@@ -145,7 +146,7 @@ def _numbers(
         if not past:
             logits_SV = batch.logits(hidden_EN)
             yield logits_SV.unflatten(0, (groups, -1)).clone()
-            for part_SV in sampler.distribution(logits_SV, 0):
+            for part_SV in sampler.distribution(logits_SV):
                 yield part_SV.unflatten(0, (groups, -1))
 
 

@@ -2,7 +2,7 @@
 
 The weights of the Hugging Face module, the same mathematics, none of its per-token Python. Activations
 are feature-major (``x_ES``: one column per sample), so that each product is ``W @ x`` with the weight
-as it lies in the file, streamed row by row (what CPUs want, and GPUs do not mind). Rotary dimensions are stored in pairs (a permutation of
+as it lies in the file, streamed row by row; on a GPU the columns lie one behind the other. Rotary dimensions are stored in pairs (a permutation of
 the rows of q and k that their dot products do not see), so that rotation is one complex product.
 
 Axes: S samples = B groups x G samples, P padded prompt length, N = B x P, E hidden size, H query
@@ -12,7 +12,7 @@ heads, K key-value heads, R = H / K, D head size, T new tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
@@ -63,16 +63,51 @@ class CompactModel:
         self._embed = self._head = self._norm = torch.empty(0)
         self._layers: tuple[Layer, ...] = ()
 
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take the weights of a transformers state dict. Raises EngineError on a missing tensor."""
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Take the weights of a transformers state dict; whether any lies elsewhere than the last ones did.
+
+        On a GPU weights of the same shapes are copied over the last ones: captured steps go on with them. Raises
+        EngineError on a missing tensor.
+        """
         weights = _Weights(tensors, self.dtype, self.device)
-        self._embed = weights.take("model.embed_tokens.weight")
-        self._head = self._embed if self.config.tied else weights.take("lm_head.weight")
-        self._norm = weights.take("model.norm.weight")[:, None]
+        old = (self._embed, self._head, self._norm, self._layers)
+        self._embed = self._settled(old[0], weights.take("model.embed_tokens.weight"))
+        self._head = (
+            self._embed
+            if self.config.tied
+            else self._settled(old[1], weights.take("lm_head.weight"))
+        )
+        self._norm = self._settled(old[2], weights.take("model.norm.weight")[:, None])
         self._layers = tuple(
-            _fuse(weights, f"model.layers.{i}.", self.config.head_size)
+            self._settled_layer(i, _fuse(weights, f"model.layers.{i}.", self.config.head_size))
             for i in range(self.config.num_layers)
         )
+        kept = (self._embed is old[0], self._head is old[1], self._norm is old[2])
+        return not all(kept) or any(
+            getattr(new, name) is not getattr(last, name)
+            for last, new in zip(old[3], self._layers, strict=True)
+            for name in Layer.__slots__
+        )
+
+    def _settled_layer(self, index: int, new: Layer) -> Layer:
+        if index >= len(self._layers):
+            return new
+        old = self._layers[index]
+        pairs = {name: (getattr(old, name), getattr(new, name)) for name in Layer.__slots__}
+        return replace(
+            new,
+            **{
+                name: self._settled(last, one)
+                for name, (last, one) in pairs.items()
+                if last is not None and one is not None
+            },
+        )
+
+    def _settled(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        """``new``, in the place of ``old`` where that has its shape."""
+        if self.device.type == "cpu" or old.shape != new.shape:
+            return new
+        return old.copy_(new)
 
     def whole(self, length: int) -> int:
         """The next number of keys at which every thread of the attention kernel does the same arithmetic.
@@ -84,7 +119,8 @@ class CompactModel:
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [S] -> x_ES."""
-        return self._embed[tokens.to(self.device)].t().contiguous()
+        rows_SE = self._embed[tokens.to(self.device)]
+        return rows_SE.t() if rows_SE.is_cuda else rows_SE.t().contiguous()
 
     def rotation(self, positions: torch.Tensor) -> torch.Tensor:
         """Rotations of ``positions`` [S]: complex64 [S, 1, D/2]."""
@@ -93,16 +129,14 @@ class CompactModel:
 
     def logits(self, x_ES: torch.Tensor) -> torch.Tensor:
         """float32 [S, V] from the last layer's output."""
-        return torch.mm(self._head, self._normed(x_ES, self._norm)).t().float().contiguous()
+        return _times(self._head, self._normed(x_ES, self._norm)).t().float().contiguous()
 
     def heads(
         self, index: int, x_ES: torch.Tensor, rotation: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotated queries [S, K, R, D] and keys with values [2, S, K, D] of layer ``index``."""
         layer, config = self._layers[index], self.config
-        fused = torch.mm(layer.qkv, self._normed(x_ES, layer.input_norm))
-        if layer.qkv_bias is not None:
-            fused += layer.qkv_bias
+        fused = _times(layer.qkv, self._normed(x_ES, layer.input_norm), layer.qkv_bias)
         heads = fused.t().contiguous().view(x_ES.shape[1], -1, config.head_size)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.head_norm is not None:
@@ -117,7 +151,7 @@ class CompactModel:
         x_ES.addmm_(layer.out, attended.t())
         if layer.out_bias is not None:
             x_ES += layer.out_bias
-        gate, up = torch.mm(layer.gate_up, self._normed(x_ES, layer.post_norm)).chunk(2)
+        gate, up = _times(layer.gate_up, self._normed(x_ES, layer.post_norm)).chunk(2)
         return x_ES.addmm_(layer.down, functional.silu(gate, inplace=True).mul_(up))
 
     def _normed(self, x_ES: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -144,8 +178,29 @@ def attend(
     return _flash(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
 
 
+def merge(
+    near: torch.Tensor, near_lse: torch.Tensor, far: torch.Tensor, far_lse: torch.Tensor
+) -> torch.Tensor:
+    """Attention over two sets of keys, outputs [S, H, D] and log-sum-exps [S, H], as one."""
+    weight = torch.sigmoid_(near_lse - far_lse)[:, :, None].to(far.dtype)
+    return torch.lerp(far, near, weight)
+
+
+def _times(
+    weight: torch.Tensor, x_ES: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``weight @ x_ES + bias``; on a GPU sample by sample in memory, with the bias in the product's own kernel."""
+    if x_ES.is_cuda:
+        return functional.linear(x_ES.t(), weight, None if bias is None else bias[:, 0]).t()
+    product = torch.mm(weight, x_ES)
+    return product if bias is None else product.add_(bias)
+
+
 def _norm_heads(heads: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
     """Normalise each head of ``heads`` [S, heads, D] in place; ``weight`` is [heads, D]."""
+    if heads.is_cuda:
+        heads.copy_(functional.rms_norm(heads, heads.shape[-1:], eps=epsilon).mul_(weight))
+        return
     wide = heads.float()
     inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     heads.copy_((wide * inverse).to(heads.dtype) * weight)
@@ -220,4 +275,5 @@ class _Weights:
             raise EngineError(
                 f"expected tensor {name} in the weights; got {len(self._tensors)} others"
             )
-        return self._tensors[name].to(self._device, self._dtype)
+        mine = self._device.type != "cpu"  # whoever gave it may write to his own again
+        return self._tensors[name].to(self._device, self._dtype, copy=mine)

@@ -10,12 +10,11 @@ R = H / K, E hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import groupby
 
 import torch
 from torch.nn import functional
 
-from rollout.engines.embedded.cuda_attention import SideBySide, attend_prompts, bound_groups
 from rollout.engines.embedded.model import VECTOR, CompactModel, attend
 
 TOGETHER_TOKENS = 256
@@ -42,10 +41,9 @@ class PromptKeys:
         self._length = length
         self._fixed = fixed
         lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
-        bias = _padding_bias(lengths_B, length, model.dtype)
-        self._bias = bias if fixed or bool(bias.any()) else None
+        padded = fixed or any(len(prompt) < length for prompt in prompts)
+        self._bias = _padding_bias(lengths_B, length, model.dtype) if padded else None
         self._layers: list[torch.Tensor] = []
-        self._bounds: dict[int, SideBySide] = {}
 
     @property
     def num_groups(self) -> int:
@@ -62,17 +60,13 @@ class PromptKeys:
         self._layers = [
             torch.cat(layers, dim=1) for layers in zip(*(p[1] for p in parts), strict=True)
         ]
-        if self._model.flash:
-            self._layers = [self._side_by_side(kv) for kv in self._layers]
         return torch.cat([logits_BV for logits_BV, _ in parts])
 
     def keep(self, groups: Sequence[int]) -> None:
         """Go on with these groups only."""
         if len(groups) < self.num_groups:
             places_B = torch.tensor(groups, device=self._model.device)
-            kept = self._rows_of(groups) if self._model.flash else places_B
-            self._layers = [kv.index_select(1, kept) for kv in self._layers]
-            self._bounds = {}
+            self._layers = [kv.index_select(1, places_B) for kv in self._layers]
             self._prompts = [self._prompts[group] for group in groups]
             self._bias = None if self._bias is None else self._bias[places_B]
 
@@ -81,26 +75,15 @@ class PromptKeys:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries [B * G, K, R, D] at the prompts: [B * G, H, D], and log-sum-exps [B * G, H]."""
         kv = self._layers[index]
-        if self._model.flash:
-            if group_size not in self._bounds:
-                lengths = [len(prompt) for prompt in self._prompts]
-                self._bounds[group_size] = bound_groups(lengths, group_size, q.device)
-            bounds = self._bounds[group_size]
-            return attend_prompts(q.flatten(1, 2), kv[0], kv[1], bounds, self._model.scale)
         grouped = q.flatten(1, 2).unflatten(0, (-1, group_size)).transpose(1, 2)
         far, far_lse = attend(grouped, kv[0], kv[1], bias=self._bias, scale=self._model.scale)
         return far.transpose(1, 2).flatten(0, 1), far_lse.transpose(1, 2).flatten(0, 1)
 
-    def _rows_of(self, groups: Sequence[int]) -> torch.Tensor:
-        """Where the tokens of these groups' prompts lie, of all prompts side by side."""
-        ends = [0, *accumulate(map(len, self._prompts))]
-        spans = [torch.arange(ends[group], ends[group + 1]) for group in groups]
-        return torch.cat(spans).to(self._model.device)
-
-    def _side_by_side(self, kv: torch.Tensor) -> torch.Tensor:
-        """[2, B, K, P, D] with pads -> [2, tokens of all prompts, K, D]."""
+    def side_by_side(self, index: int) -> torch.Tensor:
+        """The caches of layer ``index`` without pads: [2, tokens of all prompts, K, D]."""
+        kv = self._layers[index]
         parts = [kv[:, place, :, : len(prompt)] for place, prompt in enumerate(self._prompts)]
-        return torch.cat(parts, dim=2).transpose(1, 2).contiguous()
+        return torch.cat(parts, dim=2).transpose(1, 2)
 
     def _computed(
         self, prompts: Sequence[Sequence[int]], places: int
@@ -130,6 +113,18 @@ class PromptKeys:
         last_B = functional.pad(last_B, (0, -places % VECTOR if self._fixed else 0))
         last_B = last_B.to(model.device)
         return model.logits(x_EN.index_select(1, last_B))[:real], caches
+
+
+def prompts_by_length(
+    model: CompactModel, prompts: Sequence[Sequence[int]], *, fixed: bool
+) -> list[PromptKeys]:
+    """Prompts of one padded length together; outside a fixed shape all have one."""
+    if not fixed:
+        return [PromptKeys(model, prompts, max(map(len, prompts)), fixed=False)]
+    return [
+        PromptKeys(model, list(some), length, fixed=True)
+        for length, some in groupby(prompts, key=lambda prompt: model.whole(len(prompt)))
+    ]
 
 
 def _right_padded(prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:

@@ -47,6 +47,10 @@ class Sampler:
         self._is_stop_V[self._stops] = True
         self._temperature = sampling.temperature
         self._min_new_tokens = sampling.min_new_tokens if stops else 0
+        self._early_V: torch.Tensor | None = None
+        early = tuple(stops) if self._min_new_tokens else ()
+        self.kind = (self._temperature, self._min_new_tokens, early)
+        """Samplers of one kind draw alike."""
 
     def pick(
         self, logits_SV: torch.Tensor, position: int, noise_S1: torch.Tensor
@@ -57,27 +61,44 @@ class Sampler:
         token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed. Both come
         home to the CPU, wherever the logits are.
         """
-        logp_SV, cumulative_SV = self.distribution(logits_SV, position)
-        if self._temperature == 0.0:
-            tokens_S1 = logp_SV.argmax(-1, keepdim=True)
-        else:
-            tokens_S1 = _invert(cumulative_SV, noise_S1.to(logits_SV.device))
-        logprobs_S = logp_SV.gather(1, tokens_S1)[:, 0]
-        return tokens_S1[:, 0].cpu(), logprobs_S.cpu()
+        if position < self._min_new_tokens:
+            logits_SV[:, self._stops.to(logits_SV.device)] = float("-inf")
+        tokens_S, logprobs_S = self._draw(logits_SV, noise_S1.to(logits_SV.device))
+        return tokens_S.cpu(), logprobs_S.cpu()
 
-    def distribution(
-        self, logits_SV: torch.Tensor, position: int
+    def pick_on_device(
+        self, logits_SV: torch.Tensor, position_1: torch.Tensor, noise_S1: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``pick`` whose position is known to the device alone and whose findings stay there.
+
+        The first call on a device copies something there: it is not to be captured.
+        """
+        if self._min_new_tokens:
+            if self._early_V is None:
+                self._early_V = self._is_stop_V.to(logits_SV.device)
+            early_V = self._early_V & (position_1 < self._min_new_tokens)
+            logits_SV.masked_fill_(early_V, float("-inf"))
+        return self._draw(logits_SV, noise_S1)
+
+    def distribution(self, logits_SV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities (float32) and cumulative probabilities (float64), both [S, V].
 
         Computed row by row, so that no row depends on where it lies. ``logits_SV`` is consumed.
         """
-        if position < self._min_new_tokens:
-            logits_SV[:, self._stops.to(logits_SV.device)] = float("-inf")
         if self._temperature not in {0.0, 1.0}:
             logits_SV.div_(self._temperature)
         cumulative_SV = torch.softmax(logits_SV, dim=-1).cumsum(-1, dtype=torch.float64)
         return torch.log_softmax(logits_SV, dim=-1), cumulative_SV
+
+    def _draw(
+        self, logits_SV: torch.Tensor, noise_S1: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logp_SV, cumulative_SV = self.distribution(logits_SV)
+        if self._temperature == 0.0:
+            tokens_S1 = logp_SV.argmax(-1, keepdim=True)
+        else:
+            tokens_S1 = _invert(cumulative_SV, noise_S1)
+        return tokens_S1[:, 0], logp_SV.gather(1, tokens_S1)[:, 0]
 
     def is_stop(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Whether each token ends its sample, bool [S]."""

@@ -8,8 +8,9 @@ import msgspec
 import torch
 
 from rollout.common.stacks import run_loop
-from rollout.engines.embedded.batch import CompactDecoder, Decoder
+from rollout.engines.embedded.batch import Decoder
 from rollout.engines.embedded.config import read_config
+from rollout.engines.embedded.decoder import CompactDecoder
 from rollout.errors import EngineError
 from rollout.inference.embedded_server.decoding import DecodeThread
 from rollout.inference.embedded_server.orders import OrderFacts
