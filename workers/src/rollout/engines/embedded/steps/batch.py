@@ -9,6 +9,7 @@ Axes: S samples = B groups x G samples, N rows, T new tokens, V vocabulary, E hi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -93,9 +94,11 @@ class StaticBatch:
         if self._room.holder is not self or self._sampler is None:
             raise EngineError("this batch was ended by another, or has nothing to draw with")
         rows = [t % READ_EVERY for t in range(self._drawn, self._drawn + tokens_max)][:READ_EVERY]
-        for _ in rows:
-            self._draw_one(self._sampler)
-            self._drawn += 1
+        gpu = self._model.device.type == "cuda"
+        with torch.cuda.device(self._model.device) if gpu else nullcontext():
+            for _ in rows:
+                self._draw_one(self._sampler)
+                self._drawn += 1
         slots, samples = self._slots, slice(self._num_samples)
         return slots.ring_tokens.cpu()[rows, samples], slots.ring_logprobs.cpu()[rows, samples]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -37,12 +38,19 @@ def repeat_plainly(step: Step, beside: Captured | None = None) -> Repeated:
 
 
 def capture_graph(step: Step, beside: Captured | None = None) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of ``step``, which has run once before: all that is made on first use is there.
+    """A CUDA graph of ``step`` on this thread's device, where it has run once: all that is made on first use is there.
 
     Other threads may go on with the device meanwhile.
     """
     graph = torch.cuda.CUDAGraph()
     pool: Any = beside.pool() if isinstance(beside, torch.cuda.CUDAGraph) else None
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    stream = _capture_stream(torch.cuda.current_device())
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         step()
     return graph
+
+
+@lru_cache(maxsize=64)
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """One a device: products keep a workspace for every stream that they have seen."""
+    return torch.cuda.Stream(device)
