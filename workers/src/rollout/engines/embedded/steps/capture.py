@@ -25,16 +25,16 @@ Capture = Callable[[Step, "Captured | None"], Captured]
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class PlainStep:
     """A step called plainly."""
 
     replay: Step
 
 
-def repeat_plainly(step: Step, beside: Captured | None = None) -> Repeated:
+def repeat_plainly(step: Step, beside: Captured | None = None) -> PlainStep:
     """The step itself: what graphs are compared with, and how steps run on a CPU."""
     del beside
-    return Repeated(step)
+    return PlainStep(step)
 
 
 def capture_graph(step: Step, beside: Captured | None = None) -> torch.cuda.CUDAGraph:
