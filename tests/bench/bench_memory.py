@@ -2,7 +2,7 @@
 
 Thirty settings drawn by a seed (``run.py memory 5 20`` measures five from the 21st on): shapes of Qwen2 and Qwen3, SFT,
 DPO and GRPO with and without a reference, adapters, both numbers, with and without recomputation, of one and of several
-passes an update. On a CUDA device the peak is the allocator's.
+passes an update. Runs on the CPU: kernels of a CUDA device hold less (docs/reference/gpu.md).
 """
 
 from __future__ import annotations
@@ -109,10 +109,6 @@ async def _peak(run: OneProcess) -> int:
     await run.step()  # the optimizer's state is made
     ordinals, rows = _next(run)
     batch = await run._batch(ordinals, rows, Clock())
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        take_step(run.parts, run.progress, batch, plan=None)
-        return torch.cuda.max_memory_allocated()
     with TensorPeak(_there(run.parts)) as peak:
         take_step(run.parts, run.progress, batch, plan=None)
     return peak.peak
