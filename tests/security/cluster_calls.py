@@ -34,7 +34,8 @@ class ApiServer:
             raise NotFound(f"get {name}", 404, "not found") from error
 
     async def list(self, *_, **__):
-        return {"items": [{"metadata": {"uid": UID}}]}
+        """The run, as ``look`` shows it at its first attempt."""
+        return {"items": [{"metadata": {"uid": UID, "generation": 1}, "status": {"attempt": 1}}]}
 
     async def create(self, body, resource, **_):
         return self._take("create", body, resource)
