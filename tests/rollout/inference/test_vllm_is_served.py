@@ -103,6 +103,12 @@ def test_a_client_of_openais_meets_vllm_as_it_is(tmp_path):
 
 
 def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
+    """A stream that is left is cut short. On a busy machine the engine can be done before it hears; not five times over."""
+    assert any(_tokens_of_a_left_stream(client, pid) < 3000 for _ in range(5))
+
+
+def _tokens_of_a_left_stream(client: openai.OpenAI, pid: int) -> float:
+    before = value_of(engine_metrics(pid), "vllm:generation_tokens_total")
     with client.chat.completions.create(
         model="tiny-qwen2",
         messages=MESSAGES,
@@ -115,7 +121,7 @@ def _left_while_streaming(client: openai.OpenAI, pid: int) -> None:
     while value_of(page := engine_metrics(pid), "vllm:num_requests_running"):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert value_of(page, "vllm:generation_tokens_total") < 3000
+    return value_of(page, "vllm:generation_tokens_total") - before
 
 
 def _traced_to_the_engine(client: openai.OpenAI, collector: Collector) -> None:
@@ -138,7 +144,7 @@ def _traced_to_the_engine(client: openai.OpenAI, collector: Collector) -> None:
     assert engines.attributes[told[0]] == ours.attributes[told[1]]
     assert ours.attributes["gen_ai.response.id"].startswith("chatcmpl-")
     refused = [one for one in collector.spans if one.attributes.get("error.type") == "499"]
-    assert [one.status for one in refused] == ["UNSET"]
+    assert {one.status for one in refused} == {"UNSET"}
 
 
 def _answered_as_a_batch(client: openai.OpenAI) -> None:
