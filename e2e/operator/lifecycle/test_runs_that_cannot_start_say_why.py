@@ -81,7 +81,8 @@ def test_runs_of_another_controller_are_left_alone(world):
 def test_an_endpoint_of_what_is_not_built_and_a_snapshot_of_nothing_say_so(world):
     head = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "x"}}
     snapshot = {**head, "kind": "RolloutSnapshot", "spec": {"source": {"run": {"name": "a"}}}}
-    endpoint = {**head, "kind": "RolloutEndpoint", "spec": {"model": {"fromRun": {"name": "a"}}}}
+    spec = {"model": {"uri": "rollout://tiny-qwen2"}, "queueName": "research"}
+    endpoint = {**head, "kind": "RolloutEndpoint", "spec": spec}
     world.kubectl.apply(snapshot, endpoint)
     reasons = {"rolloutsnapshot": "ReferenceNotFound", "rolloutendpoint": "InvalidSpec"}
     for kind, reason in reasons.items():
