@@ -47,6 +47,7 @@ FILES = {
     "Issuer": "certificates",
     "FlowSchema": "flow-schemas",
     "ServiceMonitor": "service-monitors",
+    "PodMonitor": "pod-monitors",
     "PrometheusRule": "prometheus-rules",
 }
 """In which file of a folder a kind stands."""
