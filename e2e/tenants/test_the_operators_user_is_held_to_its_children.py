@@ -17,6 +17,7 @@ from rollout_api.v1alpha1.inference.endpoint import EndpointSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.endpoint.inputs import ServerInputs
+from rollout_operator.endpoint.model import ServedModel
 from rollout_operator.endpoint.render.children import (
     build_deployment,
     build_revision,
@@ -86,6 +87,7 @@ def servers():
         namespace="ns",
         uid="uid-0001",
         spec=EndpointSpec.model_validate(SERVED),
+        model=ServedModel(**SERVED["model"]),
         runtime=RuntimeSpec(),
         platform=PLATFORM,
     )
