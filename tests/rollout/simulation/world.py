@@ -43,6 +43,7 @@ WRITES = frozenset(
 
 
 BEAT, OUTCOME = routes.ACTOR_HEARTBEAT.path, routes.ACTOR_OUTCOME.path
+REGISTER = routes.REGISTER.path
 
 
 class Broken(AssertionError):  # noqa: N818 - it is a finding
@@ -91,7 +92,8 @@ class World:
         self.bad_network_until = 0.0
         self.refuses_beats_until = 0.0
         self.beats: dict[str, float] = {}
-        """When an actor's heartbeat was last on its way; one whose work is over tells its outcome only."""
+        """When an actor's heartbeat was last on its way; one that registers beats not yet, one whose work is over tells
+        its outcome only."""
         self.failed_once: set[str] = set()
         self.failures: dict[str, int] = {}
         self.rows: Any = Rows()
@@ -288,7 +290,7 @@ class World:
     def _watch_heart(self, name: str, path: str) -> None:
         if path == BEAT:
             self.beats[name] = self.now
-        elif path == OUTCOME:
+        elif path in {REGISTER, OUTCOME}:
             self.beats.pop(name, None)
 
     def _is_replaced(self, sender: Envelope) -> bool:
