@@ -22,10 +22,9 @@ import httpx
 import msgspec
 from console_kit import write_config
 from figures import Figure, level
-from ledger_kit import IDENTITY, claim_request, consume, step_commit, trajectory, version
+from ledger_kit import IDENTITY, claim_request, consume, ended, step_commit, trajectory, version
 
-from rollout.codec import encode_body, name_trajectory
-from rollout.ledger.records import Admission, AttemptEnd, Lease, Limits, NewTask, SampleRow
+from rollout.ledger.records import Admission, AttemptEnd, Lease, Limits, NewTask
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.types import Trajectory, VersionSpan
 
@@ -151,16 +150,4 @@ def _end(lease: Lease, make) -> AttemptEnd:
     made: Sequence[Trajectory] = [
         make(lease.task.ordinal, sample) for sample in range(lease.task.num_samples)
     ]
-    rows = tuple(
-        SampleRow(
-            sample=one.sample,
-            trajectory_id=name_trajectory(one),
-            reward=one.reward,
-            num_tokens=len(one.token_ids),
-            ending=one.ending,
-        )
-        for one in made
-    )
-    return AttemptEnd(
-        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
-    )
+    return ended(lease, made)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,8 +20,12 @@ import numpy as np
 from blake3 import blake3
 from fake_run import GROUPS, IDENTITY, SAMPLES
 
+KIT = Path(__file__).parents[1] / "rollout" / "ledger"
+sys.path.append(str(KIT))
+
+from ledger_kit import ended
+
 import rollout
-from rollout.codec import encode_body, name_trajectory
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -30,7 +35,6 @@ from rollout.ledger.records import (
     Disposition,
     Lease,
     NewTask,
-    SampleRow,
     StepCommit,
 )
 from rollout.ledger.sql.ledger import SqlLedger
@@ -76,7 +80,7 @@ def copy_ledger(source: Path, target: Path) -> Path:
 
 def _source_digest() -> str:
     package = Path(rollout.__file__).parent
-    files = [Path(__file__), Path(__file__).with_name("fake_run.py")]
+    files = [Path(__file__), Path(__file__).with_name("fake_run.py"), KIT / "ledger_kit.py"]
     files += sorted(path for pattern in SOURCES for path in package.glob(pattern))
     content = blake3()
     for path in files:
@@ -183,19 +187,7 @@ def draw_trajectories(ordinal: int, step: int) -> tuple[Trajectory, ...]:
 def end_group(lease: Lease) -> AttemptEnd:
     """What a coordinator makes of a group that came back whole."""
     made = draw_trajectories(lease.task.ordinal, lease.version_step)
-    rows = tuple(
-        SampleRow(
-            sample=one.sample,
-            trajectory_id=name_trajectory(one),
-            reward=one.reward,
-            num_tokens=len(one.token_ids),
-            ending=one.ending,
-        )
-        for one in made
-    )
-    return AttemptEnd(
-        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
-    )
+    return ended(lease, made)
 
 
 def _commit(step: int, learner: int, weights: str) -> StepCommit:

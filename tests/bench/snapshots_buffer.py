@@ -17,12 +17,11 @@ from figures import Figure, level
 TESTS = Path(__file__).parents[1] / "rollout"
 sys.path[:0] = [str(TESTS / "ledger"), str(TESTS / "snapshots")]
 
-from ledger_kit import IDENTITY, Clock, admission, claim_request, started, step_commit
+from ledger_kit import IDENTITY, Clock, admission, claim_request, ended, started, step_commit
 from ledger_kit import trajectory as small
 from snapshot_kit import save_state, snapshot
 
-from rollout.codec import encode_body, name_trajectory
-from rollout.ledger.records import AttemptEnd, Lease, Limits, SampleRow
+from rollout.ledger.records import AttemptEnd, Lease, Limits
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
 from rollout.snapshots.manifest import Manifest
@@ -115,19 +114,7 @@ def _finished(lease: Lease, tokens: int) -> AttemptEnd:
         )
         for sample in range(lease.task.num_samples)
     ]
-    rows = tuple(
-        SampleRow(
-            sample=t.sample,
-            trajectory_id=name_trajectory(t),
-            reward=t.reward,
-            num_tokens=tokens,
-            ending=t.ending,
-        )
-        for t in made
-    )
-    return AttemptEnd(
-        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
-    )
+    return ended(lease, made)
 
 
 def _buffer_bytes(manifest: Manifest) -> dict[str, int]:

@@ -14,12 +14,11 @@ from typing import Any
 import aiohttp
 import msgspec
 from aiohttp import web
-from ledger_kit import IDENTITY, claim_request, started, step_commit, trajectory
+from ledger_kit import IDENTITY, claim_request, ended, started, step_commit, trajectory
 
-from rollout.codec import encode_body, name_trajectory
 from rollout.console.app import build_app
 from rollout.console.door import Door
-from rollout.ledger.records import AttemptEnd, Lease, Limits, SampleRow
+from rollout.ledger.records import AttemptEnd, Lease, Limits
 from rollout.ledger.sqlite.ledger import SqliteLedger
 
 SPEC: dict[str, Any] = {
@@ -104,19 +103,7 @@ def end_with(lease: Lease, text: str, prompt: str, ending: str = "stop") -> Atte
         )
         for sample in range(lease.task.num_samples)
     ]
-    rows = tuple(
-        SampleRow(
-            sample=one.sample,
-            trajectory_id=name_trajectory(one),
-            reward=one.reward,
-            num_tokens=len(one.token_ids),
-            ending=one.ending,
-        )
-        for one in made
-    )
-    return AttemptEnd(
-        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
-    )
+    return ended(lease, made)
 
 
 async def open_run(

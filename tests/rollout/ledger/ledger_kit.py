@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,24 +96,29 @@ def trajectory(ordinal: int, sample: int, *, step: int = 0, lineage: int = 0) ->
     )
 
 
+def ended(lease: Lease, made: Sequence[Trajectory]) -> AttemptEnd:
+    """What a coordinator makes of a group that came back whole."""
+    rows = tuple(
+        SampleRow(
+            sample=one.sample,
+            trajectory_id=name_trajectory(one),
+            reward=one.reward,
+            num_tokens=len(one.token_ids),
+            ending=one.ending,
+        )
+        for one in made
+    )
+    return AttemptEnd(
+        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
+    )
+
+
 def finished(lease: Lease) -> AttemptEnd:
     made = [
         trajectory(lease.task.ordinal, sample, step=lease.version_step)
         for sample in range(lease.task.num_samples)
     ]
-    rows = tuple(
-        SampleRow(
-            sample=t.sample,
-            trajectory_id=name_trajectory(t),
-            reward=t.reward,
-            num_tokens=len(t.token_ids),
-            ending=t.ending,
-        )
-        for t in made
-    )
-    return AttemptEnd(
-        task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=encode_body(made)
-    )
+    return ended(lease, made)
 
 
 def failed(lease: Lease, kind: str = "infrastructure") -> AttemptEnd:
