@@ -5,6 +5,7 @@ import pytest
 from rollout.errors import SpecError
 from rollout.runs.identity import spec_digest
 from rollout.runs.manifest import Document
+from rollout.runs.plan.machine import device_bytes
 from rollout.runs.prepare import prepare_run
 from rollout.runs.resolve import Resolution
 from rollout.runs.run_dir import RunDir
@@ -289,3 +290,18 @@ def test_devices_that_the_user_hides_are_not_planned_with():
     assert plan_machine({"CUDA_VISIBLE_DEVICES": "2, 3"}, 8, accelerators=4).devices == ("2", "3")
     assert plan_machine({"CUDA_VISIBLE_DEVICES": ""}, 8, accelerators=4).accelerators == 0
     assert plan_machine({}, 8, accelerators=2).devices == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("said", "gib"),
+    [(None, [80, 24, 16]), ("", []), ("2, 0", [16, 80]), ("GPU-a", [80]), ("7", [])],
+)
+def test_memory_is_that_of_the_devices_that_a_process_sees(tmp_path, monkeypatch, said, gib):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '81920\\n24576\\n16384\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if said is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+    assert [size >> 30 for size in device_bytes()] == gib

@@ -15,6 +15,7 @@ from rollout.common.ranks import CONFIG_OPTION, plan_ranks
 from rollout.common.restarts import RestartRules
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
+from rollout.runs.plan.machine import DEVICES_VARIABLE, visible_devices
 from rollout.runs.run_dir import RunDir
 from rollout.supervisor.watch import Bounds
 from rollout_api.checks.accelerators.devices import actor_devices
@@ -22,7 +23,6 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
-DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 NO_CREDENTIALS = {DSN_VARIABLE: ""}
 """The ledger's connection string reaches the coordinator alone: user code runs in the others."""
 
@@ -47,10 +47,8 @@ def plan_machine(environment: Mapping[str, str], affinity: int, accelerators: in
     """The machine's facts, with the user's own bounds on threads and on accelerators respected."""
     wanted = environment.get("OMP_NUM_THREADS", "")
     bound = int(wanted) if wanted.isdigit() and int(wanted) > 0 else affinity
-    named = environment.get(DEVICES_VARIABLE)
-    there = [str(index) for index in range(accelerators)] if named is None else named.split(",")
-    devices = tuple(name.strip() for name in there if name.strip())
-    return Machine(cpus=max(1, min(affinity, bound)), devices=devices[:accelerators])
+    devices = visible_devices(environment, accelerators)
+    return Machine(cpus=max(1, min(affinity, bound)), devices=devices)
 
 
 def plan_threads(spec: RolloutRunSpec, machine: Machine, num_parameters: int | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ from rollout_api.checks.accelerators.fitting import model_fits
 from rollout_api.checks.facts import DataFacts, Facts
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_MAX = 20.0
 MIB = 1 << 20
 
@@ -39,7 +40,17 @@ def device_bytes() -> tuple[int, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     sizes = [int(line) * MIB for line in said.split() if line.isdigit()]
-    return tuple(sizes[index] for index in _visible(len(sizes)))
+    names = visible_devices(os.environ, len(sizes))
+    if all(name.isdigit() for name in names):
+        return tuple(sizes[int(name)] for name in names if int(name) < len(sizes))
+    return tuple(sizes[: len(names)])  # named by what only the driver knows: taken to be alike
+
+
+def visible_devices(environment: Mapping[str, str], count: int) -> tuple[str, ...]:
+    """Of ``count`` accelerators those that a process may see, as CUDA_VISIBLE_DEVICES names them: all, where it is unset."""
+    named = environment.get(DEVICES_VARIABLE)
+    there = [str(index) for index in range(count)] if named is None else named.split(",")
+    return tuple(name.strip() for name in there if name.strip())[:count]
 
 
 def require_room(spec: RolloutRunSpec, model: Path, prompt_tokens_max: int | None) -> None:
@@ -58,12 +69,3 @@ def require_room(spec: RolloutRunSpec, model: Path, prompt_tokens_max: int | Non
     )
     for problem in model_fits(spec, facts):
         raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
-
-
-def _visible(count: int) -> Sequence[int]:
-    """Indices of the devices that CUDA_VISIBLE_DEVICES leaves, where it names them by number."""
-    said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = said.split(",") if said is not None else []
-    if said is None or not all(name.strip().isdigit() for name in names):
-        return range(count)
-    return [int(name) for name in names if int(name) < count]
