@@ -160,7 +160,7 @@ async def test_calls_after_the_last_turn_are_refused_and_what_there_is_is_judged
 said = [user("q")]
 while True:
     status, body = post("/v1/chat/completions", {"messages": said})
-    open("last", "w").write(body)
+    open("new", "w").write(body); os.replace("new", "last")
     if status == 200: said += [json.loads(body)["choices"][0]["message"], user("on")]
 """
     verifier = "raise SystemExit('turn_limit_reached' not in open('last').read())"
