@@ -15,11 +15,15 @@ LONG = changed(PLAN, exact=False, steps_max=6)
 
 def commit_steps(learner, actor, num):
     for _ in range(num):
+        learner.commit(wait_for_batch(learner, actor))
+
+
+def wait_for_batch(learner, actor):
+    batch = learner.ask()
+    while batch.waiting is not None:
+        actor.work()
         batch = learner.ask()
-        while batch.waiting is not None:
-            actor.work()
-            batch = learner.ask()
-        learner.commit(batch)
+    return batch
 
 
 def fork(learner, step):
@@ -81,3 +85,16 @@ def test_evaluations_of_dead_steps_are_neither_tracked_nor_best(bench):
     run.state.ancestry = ((1, None), (0, 1))
     assert sorted((one.lineage, one.step) for one in run.state.results()) == [(0, 0), (0, 1)]
     assert housekeeping._evaluated(run, 2) == {}
+
+
+def test_groups_that_entered_before_a_fork_are_begun_when_its_steps_let_them_in(bench):
+    per_step = LONG.train.tasks_per_step
+    client = bench.start(changed(LONG, staleness_max=1))
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    commit_steps(learner, actor, 2)
+    fork(learner, 0)
+    assert actor.claim(tasks_max=99).tasks == ()  # the first two steps have theirs
+
+    commit_steps(learner, actor, 1)
+    begun = [(task.ordinal, task.version.step) for task in actor.claim(tasks_max=99).tasks]
+    assert begun == [(ordinal, 1) for ordinal in range(2 * per_step, 3 * per_step)]

@@ -6,10 +6,8 @@ import logging
 import math
 from collections.abc import Sequence
 
-from rollout.coordinator.calls.partial import (
-    choose_young,
-    read_prefixes,
-)
+from rollout.coordinator.calls.admission import claimable_end
+from rollout.coordinator.calls.partial import choose_young, read_prefixes
 from rollout.coordinator.calls.recall import note_progress, recall_tasks
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
@@ -102,7 +100,7 @@ async def _try_claim(run: RunContext, sender: Envelope, ask: m.Claim) -> tuple[m
             lease_seconds=run.plan.lease_seconds,
             lineage=policy.lineage,
             step=policy.step,
-            ordinal_end=run.state.next_admitted,
+            ordinal_end=claimable_end(run),
         )
     )
     run.state.free(claims.freed)

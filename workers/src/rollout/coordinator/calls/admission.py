@@ -48,6 +48,19 @@ def view_window(run: RunContext) -> Window:
     return expire_old(run.plan, run.state.step, run.state.views())
 
 
+def claimable_end(run: RunContext) -> int:
+    """First training ordinal that no actor may begin yet.
+
+    Before a fork more may have entered than its earlier step lets in: what the policy of now would sample for
+    them were too old when their step comes.
+    """
+    state = run.state
+    if run.plan.train.offline:
+        return state.next_admitted
+    end = window_end(run.plan, state.cursor.next_ordinal, view_window(run))
+    return min(state.next_admitted, end)
+
+
 async def admit_more(run: RunContext) -> None:
     """Let in what results or a longer run now allow. Cheap when there is nothing."""
     if run.state.version is None or run.plan.train.offline:
