@@ -16,6 +16,7 @@ from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.errors import ChildRefused, Conflict, Forbidden, NotFound, Refused
+from rollout_operator.jobs.work import Work, parse_work
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import controller_uid
 from rollout_operator.kube.resources import JOBS, PODS, resource_of
@@ -27,7 +28,6 @@ from rollout_operator.run.plan.preconditions.checks import parse_runtime
 from rollout_operator.run.render.inputs import Manifest, Platform
 from rollout_operator.snapshot.errand import Errand, build_account, build_job
 from rollout_operator.snapshot.permitted import check_errand
-from rollout_operator.snapshot.work import Work, parse_work
 
 log = logging.getLogger(__name__)
 

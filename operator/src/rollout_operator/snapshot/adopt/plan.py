@@ -17,6 +17,7 @@ from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import SnapshotObject
 from rollout_operator.errors import CoordinatorUnreachable
+from rollout_operator.jobs.work import Work
 from rollout_operator.snapshot.answers import SnapshotAnswer, parse_answer
 from rollout_operator.snapshot.plan import (
     SnapshotPlan,
@@ -33,7 +34,6 @@ from rollout_operator.snapshot.plan import (
     working,
 )
 from rollout_operator.snapshot.running import Trouble
-from rollout_operator.snapshot.work import Work
 
 LOOK_SECONDS, AGAIN_SECONDS = 3.0, 15.0
 KIND = "blake3:"

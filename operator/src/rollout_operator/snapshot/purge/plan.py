@@ -15,8 +15,8 @@ from rollout_api.names import FINALIZER_SNAPSHOT
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_operator.controller.conditions import Status, no, stamp
 from rollout_operator.controller.times import parse_time
+from rollout_operator.jobs.work import Work
 from rollout_operator.run.plan.model import EventSpec
-from rollout_operator.snapshot.work import Work
 
 PURGE_SECONDS = 600.0
 """From the first look at a deleted snapshot to its end, whatever becomes of the bytes."""

@@ -1,0 +1,63 @@
+"""Rules of how a changed endpoint takes over: what its candidate is measured by, and what is not acted on yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollout_api.checks.environment.evaluations import (
+    Asked,
+    evaluation_name,
+    find_greedy_samples,
+    find_unknown_suites,
+    find_unreachable_gates,
+)
+from rollout_api.checks.environment.tools import SANDBOXED_SUITES
+from rollout_api.checks.refusals import not_supported, unread
+from rollout_api.problems import Problem
+from rollout_api.v1alpha1.evaluation import SuiteRun
+from rollout_api.v1alpha1.inference.endpoint import Promotion
+
+_FIELD = "spec.promotion"
+_BUILTIN = "name a suite that rollout ships: suite: {builtin: {name: gsm8k}}"
+
+
+def check_promotion(promotion: Promotion) -> Iterator[Problem]:
+    """Every problem of an endpoint's promotion."""
+    yield from unread(promotion, ("canary_percent", "bake_seconds"), _FIELD, "of an endpoint")
+    asked: Asked = [
+        (f"{_FIELD}.evaluations[{place}]", one) for place, one in enumerate(promotion.evaluations)
+    ]
+    yield from find_unknown_suites(asked)
+    yield from find_unreachable_gates(asked)
+    yield from find_greedy_samples(asked)
+    for field, one in asked:
+        yield from _suite(field, one)
+        if one.gate is not None and one.gate.action == "StopRun":
+            fix = "write StopPromotion, or Warn"
+            yield not_supported(f"{field}.gate.action", "a gate that ends a run, here,", fix)
+    yield from _twice(promotion)
+
+
+def _suite(field: str, one: SuiteRun) -> Iterator[Problem]:
+    """What the pod that measures can build: it has neither the user's code nor a sandbox."""
+    for name in ("data", "python", "rewards"):
+        if getattr(one.suite, name):
+            yield not_supported(f"{field}.suite.{name}", f"{name} of a candidate's suite", _BUILTIN)
+    builtin = one.suite.builtin
+    if builtin is not None and builtin.name in SANDBOXED_SUITES:
+        words = f"{builtin.name}, which runs what the model writes, for a candidate"
+        yield not_supported(f"{field}.suite.builtin.name", words, "name another suite")
+
+
+def _twice(promotion: Promotion) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for place, one in enumerate(promotion.evaluations):
+        name = evaluation_name(one, place)
+        if name in seen:
+            yield Problem(
+                field=f"{_FIELD}.evaluations[{place}].name",
+                reason="DuplicateName",
+                message=f"two evaluations are called {name!r}",
+                fix="give one of them a name",
+            )
+        seen.add(name)
