@@ -74,6 +74,16 @@ class Reason(StrEnum):
         "A revision's servers were not ready within `promotion.progressDeadlineSeconds`; the one before, if any, goes on serving.",
         "Look at the log of its pods; change the spec, or delete its Deployment to try it again.",
     )
+    EVALUATING = (
+        "Evaluating",
+        "The candidate's servers answer, and `promotion.evaluations` are asked of them before clients are.",
+        "Wait, or look at the log of the Job that the message names.",
+    )
+    EVALUATION_FAILED = (
+        "EvaluationFailed",
+        "The candidate misses a gate of `promotion.evaluations`, or could not be measured; what served before, if anything, goes on.",
+        "Look at `status.revisions[].measured`; change the model or the bar, or delete the Deployment to try it again.",
+    )
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."
     EVICTED = (

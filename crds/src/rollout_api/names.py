@@ -158,6 +158,16 @@ def server_name(endpoint: str) -> str:
     return f"{endpoint}-server"
 
 
+def candidate_name(endpoint: str) -> str:
+    """Name of the Service of an endpoint's candidate, while it is measured."""
+    return f"{endpoint}-candidate"
+
+
+def measure_name(uid: str, digest_hex: str) -> str:
+    """Name of the Job that measures a revision of the RolloutEndpoint with this UID: named by what it asks of whom."""
+    return f"measure-{uid}-{digest_hex[:10]}"
+
+
 def revision_name(endpoint: str, digest_hex: str) -> str:
     """Name of an endpoint's revision, and of its Deployment: named by what its pods are made of."""
     return f"{endpoint}-{digest_hex[:10]}"

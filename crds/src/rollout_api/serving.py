@@ -1,9 +1,13 @@
-"""ServeOrder: what the operator tells the pod of an endpoint's server, as JSON in one variable. It holds no secret."""
+"""What the operator tells the pods of an endpoint, as JSON in one variable each: servers, and who measures them.
+
+An order holds no secret.
+"""
 
 from pydantic import Field
 
 from rollout_api.base import ApiModel, Label, Name, Uri, many
 from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.endpoint import ServingEngine
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import AdoptOrder
@@ -11,6 +15,8 @@ from rollout_api.worker import AdoptOrder
 VARIABLE = "ROLLOUT_SERVE_ORDER"
 """The variable of the container that holds it."""
 KEYS_MAX = 64
+MEASURE_VARIABLE, MEASURE_KEY_VARIABLE = "ROLLOUT_MEASURE_ORDER", "ROLLOUT_MEASURE_KEY"
+"""Those of the container that measures an endpoint's candidate: its order, and the key that it sends."""
 
 
 class ServeOrder(ApiModel):
@@ -46,3 +52,14 @@ class ServeOrder(ApiModel):
     """How long open requests may take when the pod ends."""
     leave_seconds: int = Field(ge=0)
     """How long a pod that ends goes on taking requests: until nobody sends it any."""
+
+
+class MeasureOrder(ApiModel):
+    """One candidate: who answers for it, and what is asked."""
+
+    url: Uri
+    """Address of its servers inside the cluster, up to `/v1`."""
+    model: Name
+    """Its name there."""
+    evaluations: tuple[SuiteRun, ...] = many(16, num_min=1)
+    """What is asked and how; each is named."""

@@ -7,19 +7,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rollout_api import GROUP
 from rollout_api.conditions import Reason
-from rollout_api.names import MANAGER_CHILDREN
 from rollout_api.v1alpha1.common import RuntimeRef
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
-from rollout_operator.errors import ChildRefused, Conflict, Forbidden, NotFound, Refused
-from rollout_operator.jobs.work import Work, parse_work
+from rollout_operator.errors import ChildRefused, Forbidden, Refused
+from rollout_operator.jobs.jobs import JobOwner, Jobs
+from rollout_operator.jobs.work import Work
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.managed_fields import controller_uid
-from rollout_operator.kube.resources import JOBS, PODS, resource_of
 from rollout_operator.run.index.references import SNAPSHOT
 from rollout_operator.run.permitted import build_allowances
 from rollout_operator.run.plan.model import Blocked
@@ -31,8 +28,6 @@ from rollout_operator.snapshot.permitted import check_errand
 
 log = logging.getLogger(__name__)
 
-PODS_MAX = 20
-"""Of one Job; more of them tell no more."""
 WORDS_MAX = 600
 Trouble = tuple[Reason, str]
 
@@ -60,17 +55,8 @@ class Errands:
 
     async def look(self, stored: Stored, job: str) -> Work | None:
         """How far a Job of the snapshot is; None where there is none. Raises KubeError."""
-        namespace = stored.key.namespace
-        try:
-            live = await self.client.get(JOBS, namespace, job)
-        except NotFound:
-            return None
-        if controller_uid(live["metadata"], GROUP, SNAPSHOT) != stored.uid:
-            words = f"Job {job} is there and is not this snapshot's; delete it"
-            return Work(state="Running", reason=Reason.FIELD_CONFLICT, words=words)
-        chosen = {"labelSelector": f"batch.kubernetes.io/job-name={job}", "limit": str(PODS_MAX)}
-        pods = await self.client.list(PODS, namespace, **chosen)
-        return parse_work(live, pods["items"])
+        owner = JobOwner(kind=SNAPSHOT, namespace=stored.key.namespace, uid=stored.uid)
+        return await Jobs(client=self.client).look(owner, job)
 
     async def start(self, errand: Errand) -> Trouble | None:
         """Make account and Job; what refuses them, in words. Raises KubeError for what passes."""
@@ -84,7 +70,7 @@ class Errands:
         return None
 
     async def _create(self, manifest: Manifest, errand: Errand) -> None:
-        """Make it. One of its name that is there is never taken over: the next look judges it."""
+        """Look at it, and make it."""
         check_errand(
             manifest,
             name=errand.name,
@@ -92,11 +78,7 @@ class Errands:
             uid=errand.uid,
             allowances=build_allowances(errand.runtime),
         )
-        resource = resource_of(manifest["kind"])
-        try:
-            await self.client.create(manifest, resource, manager=MANAGER_CHILDREN)
-        except Conflict:
-            log.info("it is there already kind=%s name=%s", resource.kind, errand.job)
+        await Jobs(client=self.client).create(manifest)
 
 
 def _reason_of(error: ChildRefused | Forbidden | Refused) -> Reason:

@@ -35,7 +35,10 @@ class RequestRefused(RolloutError):  # noqa: N818 - a state of one request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where to ask, and how patiently. ``key`` is sent as a bearer token and shown nowhere."""
+    """Where to ask, and how patiently. ``key`` is sent as a bearer token and shown nowhere.
+
+    ``is_trusted_network``: whether a key may go there without TLS, as between pods of one endpoint.
+    """
 
     url: str
     model: str
@@ -44,6 +47,7 @@ class Endpoint:
     tries_max: int = 6
     pause_first_seconds: float = 1.0
     pause_max_seconds: float = 30.0
+    is_trusted_network: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -51,7 +55,8 @@ class Endpoint:
             raise SpecError(f"url {self.url!r}: expected http:// or https:// and a host")
         if parts.username or parts.password:
             raise SpecError("url: give the key by an environment variable, not in the address")
-        if self.key and parts.scheme == "http" and not _is_here(parts.hostname):
+        is_plain = parts.scheme == "http" and not self.is_trusted_network
+        if self.key and is_plain and not _is_here(parts.hostname):
             raise SpecError(f"url {self.url!r}: a key goes over https:// or to this machine only")
 
 

@@ -14,9 +14,18 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 _TAKEN = frozenset({"train", "infer", "held-out"})
 
 
+Asked = Sequence[tuple[str, SuiteRun]]
+"""Suites by the field that asks for each."""
+
+
 def suites_exist(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A misspelt suite."""
-    for field, run in _suites(spec):
+    return find_unknown_suites(_suites(spec))
+
+
+def find_unknown_suites(asked: Asked) -> Iterator[Problem]:
+    """Of runs and of endpoints."""
+    for field, run in asked:
         builtin = run.suite.builtin
         if builtin and builtin.name not in SUITES:
             yield Problem(
@@ -96,7 +105,12 @@ def selection_does_not_report(spec: RolloutRunSpec, _: Facts) -> Iterator[Proble
 
 def gates_are_reachable(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A gate on a metric that is not measured, or on a bound that no value can meet or miss."""
-    for field, run in _suites(spec):
+    return find_unreachable_gates(_suites(spec))
+
+
+def find_unreachable_gates(asked: Asked) -> Iterator[Problem]:
+    """Of runs and of endpoints."""
+    for field, run in asked:
         if run.gate is None:
             continue
         if not _measured(run, run.gate.metric):
@@ -134,7 +148,12 @@ def promotions_are_not_stopped_here(spec: RolloutRunSpec, _: Facts) -> Iterator[
 
 def pass_at_k_samples(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Several greedy completions are all the same."""
-    for field, run in _suites(spec):
+    return find_greedy_samples(_suites(spec))
+
+
+def find_greedy_samples(asked: Asked) -> Iterator[Problem]:
+    """Of runs and of endpoints."""
+    for field, run in asked:
         if run.samples_per_prompt > 1 and run.temperature == 0:
             yield Problem(
                 field=f"{field}.temperature",
@@ -184,7 +203,7 @@ def _passes(num_samples: int) -> list[str]:
     return [f"pass@{k}" for k in sorted(ks)]
 
 
-def _suites(spec: RolloutRunSpec) -> Sequence[tuple[str, SuiteRun]]:
+def _suites(spec: RolloutRunSpec) -> Asked:
     return [(f"spec.evaluations[{i}]", item) for i, item in enumerate(spec.evaluations)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from rollout_api.checks.catalog import TINY_MODELS, suggest
+from rollout_api.checks.inference.promotion import check_promotion
 from rollout_api.checks.pods.pod_fields import (
     find_bad_flags,
     find_devices,
@@ -14,7 +15,7 @@ from rollout_api.checks.pods.pod_fields import (
     find_taken_labels,
     find_taken_variables,
 )
-from rollout_api.checks.refusals import not_supported, unread
+from rollout_api.checks.refusals import not_supported
 from rollout_api.checks.sizes import find_excess
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.inference.endpoint import EndpointModel, EndpointSpec
@@ -24,12 +25,12 @@ SCHEMES = ("hf", "file", "rollout")
 HANDED_ON = ("Latest", "Best")
 """Of a run that has ended well: models for others."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
-_OF_ENDPOINTS = "of an endpoint"
 
 
 def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
     """Every problem of an endpoint's spec; fields are named from ``spec.`` on."""
     yield from _unbuilt(spec)
+    yield from check_promotion(spec.promotion)
     yield from _model(spec.model)
     yield from _name(spec.model_name)
     yield from _engine(spec)
@@ -56,12 +57,6 @@ def _unbuilt(spec: EndpointSpec) -> Iterator[Problem]:
     if spec.sampling is not None:
         fix = "leave it out, and let clients send temperature and top_p with their requests"
         yield not_supported("spec.sampling", "sampling of an endpoint's own", fix)
-    yield from unread(
-        spec.promotion,
-        ("evaluations", "canary_percent", "bake_seconds"),
-        "spec.promotion",
-        _OF_ENDPOINTS,
-    )
 
 
 def _model(model: EndpointModel) -> Iterator[Problem]:

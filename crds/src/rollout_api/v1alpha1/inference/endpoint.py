@@ -93,8 +93,10 @@ class Promotion(ApiModel):
     """How a changed endpoint becomes what is served: all its servers come up beside the others, and take over when they answer."""
 
     evaluations: tuple[SuiteRun, ...] = many(16)
-    """Measured on the candidate; every gate with `action: StopPromotion` must pass. Empty: no bar. Not supported by this
-    version: refused."""
+    """Suites that rollout ships, asked of the candidate's own servers before any client is: every gate with `action: StopPromotion`
+    must pass, or what serves goes on; those with `Warn` are told. Empty: no bar."""
+    evaluation_seconds: int = Field(default=3600, ge=1, le=604_800)
+    """Longest time that the evaluations may take; past it the candidate has failed."""
     canary_percent: int = Field(default=0, ge=0, le=100)
     """Share of requests that the candidate answers while it is watched; 0 switches at once. Not supported by this
     version: refused."""
@@ -160,6 +162,27 @@ class EndpointSpec(PodSettings):
     """How long a server that goes may finish its requests."""
 
 
+class Measured(ApiModel):
+    """What one evaluation of a revision has come to."""
+
+    name: Name
+    """Name of the evaluation."""
+    metric: Name
+    """What was measured: the gate's metric, else `accuracy`."""
+    value: Real | None = None
+    """The mean. Unset: nothing was measured."""
+    low: Real | None = None
+    """Low end of its 95 % interval."""
+    high: Real | None = None
+    """High end of its 95 % interval."""
+    num_prompts: int = Field(default=0, ge=0)
+    """Prompts that were answered."""
+    lower_bound: Real | None = None
+    """What `low` must not be below. Unset: no gate."""
+    passed: bool = True
+    """Whether it is not below it."""
+
+
 class Revision(ApiModel):
     """One model on one engine, and how much of it serves."""
 
@@ -181,6 +204,10 @@ class Revision(ApiModel):
     """Share of requests in percent that go to it."""
     creation_time: Timestamp | None = None
     """When it was first wanted."""
+    measured_by: ObjectName | None = None
+    """The Job that has asked its servers what `promotion.evaluations` says. Unset: not measured."""
+    measured: tuple[Measured, ...] = many(16, key="name")
+    """What it has found."""
 
 
 class EndpointStatus(ApiModel):
