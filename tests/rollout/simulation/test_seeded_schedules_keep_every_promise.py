@@ -18,11 +18,12 @@ QUICK = 20
 LONG = 300
 SLOW_QUICK = (SLOW_FIRST + 7, SLOW_FIRST + 8)
 LATE_QUICK = (LATE_FIRST + 5, LATE_FIRST + 7)
-BROKE_ONCE = (689869558, 739393367, 435865109, 327871989)
+BROKE_ONCE = (689869558, 739393367, 435865109, 327871989, 3000620)
 """Fresh seeds that broke a promise, each of another cause.
 
 A claim whose rows were forgotten by a commit while others were read; registrations whose answer was lost (two); groups
-that entered before a fork and were sampled after it, by a policy too old for their step.
+that entered before a fork and were sampled after it, by a policy too old for their step; a learner that was replaced and
+spoke first to a coordinator that had begun after both.
 """
 LATE_LONG = range(LATE_FIRST, LATE_FIRST + 180)
 SLOW_LONG = range(SLOW_FIRST, SLOW_FIRST + 120)

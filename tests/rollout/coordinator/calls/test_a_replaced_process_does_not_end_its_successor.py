@@ -34,6 +34,18 @@ def test_the_end_of_a_replaced_learner_is_not_its_successors(bench):
     assert new.ask().stop is None
 
 
+@pytest.mark.parametrize("asks", ["batch", "anchor"])
+def test_a_replaced_learner_is_told_so_before_anything_else_by_a_coordinator_that_began_later(
+    bench, asks
+):
+    client = bench.start()
+    old, new = FakeLearner(client, bench.store), FakeLearner(client, bench.store)
+    old.client = new.client = bench.start()
+    with pytest.raises(Fenced, match="is now at incarnation 2"):
+        old.ask() if asks == "batch" else old.anchor()
+    assert new.ask().stop is None
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_replaced_learner_cannot_fail_the_run(bench, restarted):
     client = bench.start()

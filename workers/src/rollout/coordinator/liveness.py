@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollout.coordinator.context import RunContext
-from rollout.coordinator.state import Worker
+from rollout.coordinator.state import LEARNER, Worker
 from rollout.errors import Fenced
 from rollout.protocol.envelope import Envelope
 from rollout.protocol.messages import Role
@@ -12,17 +12,18 @@ from rollout.protocol.messages import Role
 def record_heartbeat(run: RunContext, sender: Envelope, role: Role) -> Worker:
     """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
     known = run.state.workers.get(sender.worker)
-    if known is None:
-        # This coordinator is younger than the worker; the ledger fences what matters.
+    name = LEARNER if role == "learner" else sender.worker
+    newest = run.state.incarnations.get(name, 0) if known is None else known.incarnation
+    if sender.incarnation < newest:
+        raise Fenced(
+            f"{sender.worker} is now at incarnation {newest}, this call came from"
+            f" {sender.incarnation}"
+        )
+    if known is None:  # this coordinator is younger than the worker
         known = Worker(
             name=sender.worker, role=role, incarnation=sender.incarnation, seen_at=run.clock()
         )
         run.state.workers[sender.worker] = known
-    if sender.incarnation < known.incarnation:
-        raise Fenced(
-            f"{sender.worker} is now at incarnation {known.incarnation}, this call came from"
-            f" {sender.incarnation}"
-        )
     known.incarnation, known.seen_at = sender.incarnation, run.clock()
     return known
 

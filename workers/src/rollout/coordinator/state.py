@@ -36,6 +36,8 @@ from rollout.protocol.messages import Cursor, TaskProgress
 from rollout.protocol.status import RunOutcome
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
 
+LEARNER = "learner"
+"""The learner's name in the ledger, whatever its process is called."""
 INFRASTRUCTURE = "infrastructure"
 """The reason of samples that are excluded."""
 
@@ -161,7 +163,7 @@ class Worker:
 class RunState:
     """Mutable; owned by the event loop's thread.
 
-    ``actors`` had registered before this coordinator began. Since it did: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
+    ``incarnations``: of the workers that had registered before this coordinator began. Since it did: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
     """
 
     lineage: int = 0
@@ -177,7 +179,7 @@ class RunState:
     anchors: list[AnchorManifest] = field(default_factory=list)
     dead_anchors: tuple[AnchorManifest, ...] = ()
     handed: tuple[str, ...] = ()
-    actors: frozenset[str] = frozenset()
+    incarnations: Mapping[str, int] = field(default_factory=dict)
     dispositions: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     unfinished: Counter[str] = field(default_factory=Counter)
@@ -327,7 +329,7 @@ def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState
         anchors=list(stored.anchors),
         dead_anchors=stored.dead_anchors,
         handed=stored.handed,
-        actors=frozenset(stored.actors),
+        incarnations=stored.incarnations,
         dispositions=Counter(stored.dispositions),
         recent=list(stored.recent_metrics[-STEPS:]),
         tracked_step=stored.tracked_step,

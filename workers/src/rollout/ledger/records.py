@@ -303,7 +303,7 @@ class LedgerState(Record, frozen=True, kw_only=True):
     ordinal, or a later one where a run that has ended closed its books: ``groups`` begin there. ``versions`` are those whose
     objects may still exist. ``recent_metrics`` are of the last few steps, oldest first, ``recent_rewards``
     the rewards of their groups. ``evidence`` counts what is kept of workers, by their name. ``dead_anchors``
-    are of steps that a fork has left behind, ``handed`` the places of models that others may start from. ``actors`` are all that ever registered.
+    are of steps that a fork has left behind, ``handed`` the places of models that others may start from. ``incarnations``: the newest of every worker that ever registered.
     """
 
     lineage: int
@@ -328,4 +328,4 @@ class LedgerState(Record, frozen=True, kw_only=True):
     evidence: dict[str, int] = {}
     dead_anchors: tuple[AnchorManifest, ...] = ()
     handed: tuple[str, ...] = ()
-    actors: tuple[str, ...] = ()
+    incarnations: dict[str, int] = {}

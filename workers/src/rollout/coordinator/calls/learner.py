@@ -15,7 +15,7 @@ from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat
-from rollout.coordinator.state import Worker, build_state
+from rollout.coordinator.state import LEARNER, Worker, build_state
 from rollout.ledger.records import Admission, AnchorManifest
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -23,9 +23,6 @@ from rollout.protocol.envelope import Envelope
 from rollout.types import WeightVersion
 
 log = logging.getLogger(__name__)
-
-LEARNER = "learner"
-"""The learner's name in the ledger, whatever its process is called."""
 
 
 @answers(routes.START)

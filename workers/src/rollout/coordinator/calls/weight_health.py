@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
-from rollout.coordinator.state import Worker
+from rollout.coordinator.state import LEARNER, Worker
 from rollout.errors import ObjectDamaged, StoreError
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -104,7 +104,7 @@ async def _take_activation(run: RunContext, sender: Envelope, ask: m.Activation)
         {"lineage": ask.version.lineage, "step": ask.version.step, "digest": ask.digest},
     )
     now, patience = run.clock(), run.plan.lease_seconds
-    known = run.state.actors
+    known = frozenset(run.state.incarnations) - {LEARNER}
     if stall := describe_stall(run.state.workers.values(), now, patience, known):
         await run.end("Failed", Reason.ACTORS_QUARANTINED.value, stall)
     return worker

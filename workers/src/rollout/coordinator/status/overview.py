@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
-from rollout.coordinator.calls.learner import LEARNER
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.references import describe_best, find_best
 from rollout.coordinator.liveness import is_alive
@@ -13,7 +12,7 @@ from rollout.coordinator.rules.autoscaling import actors_for_tasks
 from rollout.coordinator.rules.divergence import judge_divergence
 from rollout.coordinator.rules.drift import judge_drift, judge_retokenised
 from rollout.coordinator.rules.learning import Learning, judge_learning
-from rollout.coordinator.state import EvaluationRun, Worker
+from rollout.coordinator.state import LEARNER, EvaluationRun, Worker
 from rollout.coordinator.waits import Culprit, find_hold, find_wait, idle_reason
 from rollout.protocol.rendezvous import describe
 from rollout.protocol.status import (

@@ -61,13 +61,13 @@ def load(tx: Transaction, have: int = SINCE_FORMAT) -> LedgerState:
         evidence=_count_evidence(tx),
         dead_anchors=_dead_anchors(tx),
         handed=_handed(tx),
-        actors=_actors(tx),
+        incarnations=_incarnations(tx),
     )
 
 
-def _actors(tx: Transaction) -> tuple[str, ...]:
-    rows = tx.execute("SELECT worker FROM workers WHERE role = 'actor' ORDER BY worker")
-    return tuple(row[0] for row in rows)
+def _incarnations(tx: Transaction) -> dict[str, int]:
+    rows = tx.execute("SELECT worker, incarnation FROM workers ORDER BY worker")
+    return {row[0]: row[1] for row in rows}
 
 
 def _count_evidence(tx: Transaction) -> dict[str, int]:
