@@ -1,5 +1,5 @@
 """A RolloutEndpoint in real pods: served by its address, with keys; another model takes over with no request lost; one that
-cannot be had is given up; scaled; deleted with all that it had.
+cannot be had is given up, and so is one that misses its bar; scaled; deleted with all that it had.
 
 One endpoint is followed from its start to its end; each test asks for one thing that was seen of it.
 """
@@ -20,6 +20,7 @@ from rollout.inference.gateway.keys import KeyFile, KeyLimits
 pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 
 OTHER = {"uri": "rollout://tiny-qwen2"}
+CANDIDATE = {"uri": "rollout://tiny-llama"}
 ASKED_MIN = 20
 """Answers of the client before and after a change."""
 
@@ -36,10 +37,30 @@ class Seen:
     given_up: dict[str, Any]
     told_meanwhile: list[dict[str, Any]]
     scaled: dict[str, Any]
+    refused: dict[str, Any]
+    measured: dict[str, Any]
     events: set[str]
     said: str
     key: str
     left: set[str]
+
+
+def build_bar(bound: str) -> dict[str, Any]:
+    """A promotion that asks a candidate eight sums; its figure is held against ``bound``."""
+    gate = {"metric": "accuracy", "lowerBound": bound, "action": "StopPromotion"}
+    sums = {"suite": {"builtin": {"name": "arithmetic"}}, "maxPrompts": 8, "maxNewTokens": 8}
+    return {"evaluations": [{**sums, "gate": gate}]}
+
+
+def measure_candidate(mine: WatchedEndpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The status when a candidate has missed its bar, and when it has passed a lower one."""
+    mine.edit({"replicas": 1, "model": CANDIDATE, "promotion": build_bar("0.99")})
+    missed = ("False", "EvaluationFailed")
+    mine.until(lambda: mine.condition("Progressing") == missed, "a bar that is missed")
+    refused = mine.status()
+    mine.edit({"promotion": build_bar("0")})
+    mine.until(lambda: mine.condition("Ready") == ("True", "Serving"), "a bar that is passed")
+    return refused, mine.status()
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +100,7 @@ def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     mine.until(lambda: mine.status().get("readyReplicas") == 2, "two servers")
     scaled = mine.status()
     meanwhile = read_told(kubectl)[len(told) :]
+    refused, measured = measure_candidate(mine)
 
     said = kubectl.attempt("logs", "-l", MINE, "--all-containers", "--tail=-1").stdout
     said += json.dumps(kubectl.get("events")) + json.dumps(mine.status())
@@ -95,6 +117,8 @@ def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         given_up=given_up,
         told_meanwhile=meanwhile,
         scaled=scaled,
+        refused=refused,
+        measured=measured,
         events={one["reason"] for one in events if one["involvedObject"]["name"] == "chat"},
         said=said,
         key=key,
@@ -128,8 +152,26 @@ def test_it_is_scaled_as_a_deployment_is(seen: Seen):
     assert len(seen.scaled["revisions"]) == 3
 
 
+def test_a_candidate_below_its_bar_never_serves_and_says_its_figure(seen: Seen):
+    assert seen.refused["currentRevision"] == seen.second
+    conditions = {one["type"]: one for one in seen.refused["conditions"]}
+    assert conditions["Available"]["status"] == "True"
+    assert "arithmetic: accuracy 0" in conditions["Stalled"]["message"]
+    assert f"{seen.second} goes on serving" in conditions["Stalled"]["message"]
+
+
+def test_with_a_bar_that_it_passes_it_serves_without_being_asked_again(seen: Seen):
+    [first, *_] = [one for one in seen.measured["revisions"] if one["weight"] == 100]
+    assert first["name"] == seen.measured["currentRevision"] != seen.second
+    [figure] = first["measured"]
+    assert (figure["name"], figure["numPrompts"], figure["passed"]) == ("arithmetic", 8, True)
+    before = {one["name"]: one for one in seen.refused["revisions"]}[first["name"]]
+    assert before["measuredBy"] == first["measuredBy"]
+
+
 def test_events_tell_what_has_happened(seen: Seen):
-    wanted = {"RevisionCreated", "RevisionServes", "ProgressDeadlineExceeded"}
+    deadline, evaluation = "ProgressDeadlineExceeded", "EvaluationFailed"
+    wanted = {"RevisionCreated", "RevisionServes", "Evaluating", deadline, evaluation}
     assert wanted <= seen.events
 
 

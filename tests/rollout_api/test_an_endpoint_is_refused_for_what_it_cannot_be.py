@@ -26,6 +26,34 @@ def test_small_and_large_models_pass():
     assert check(model={**SNAPSHOT, "baseURI": HUB["uri"], "revision": "a1b2"}) == []
 
 
+GSM8K = {"suite": {"builtin": {"name": "gsm8k"}}}
+GATE = {"metric": "accuracy", "lowerBound": "0.5", "action": "StopPromotion"}
+STOPS_RUN = {**GATE, "action": "StopRun"}
+
+
+def test_a_promotion_may_have_bars():
+    asked = [{**GSM8K, "gate": GATE}, {**GSM8K, "name": "told", "gate": {**GATE, "action": "Warn"}}]
+    assert check(promotion={"evaluations": asked}) == []
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "field", "reason"),
+    [
+        ({"suite": {"builtin": {"name": "gsm9k"}}}, "suite.builtin.name", "UnknownPlugin"),
+        ({**GSM8K, "gate": {**GATE, "metric": "speed"}}, "gate.metric", "UnreachableGate"),
+        ({**GSM8K, "gate": {**GATE, "lowerBound": "2"}}, "gate.lowerBound", "UnreachableGate"),
+        ({**GSM8K, "samplesPerPrompt": 2}, "temperature", "GreedyPassAtK"),
+        ({**GSM8K, "name": "n" * 64}, "name", "InvalidValue"),
+        (GSM8K, "name", "DuplicateName"),
+    ],
+)
+def test_a_bar_that_means_nothing_is_refused(evaluation, field, reason):
+    found = check(promotion={"evaluations": [GSM8K, evaluation]})
+    wanted = (f"spec.promotion.evaluations[1].{field}", reason)
+    distinct = [one for one in found if one[1] != "DuplicateName" or reason == "DuplicateName"]
+    assert distinct == [wanted]
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -35,8 +63,20 @@ def test_small_and_large_models_pass():
         ({"queueName": "a"}, "spec.queueName"),
         ({"sampling": {"temperature": "0.5"}}, "spec.sampling"),
         (
-            {"promotion": {"evaluations": [{"suite": {"builtin": {"name": "gsm8k"}}}]}},
-            "spec.promotion.evaluations",
+            {"promotion": {"evaluations": [{"suite": {"builtin": {"name": "humaneval"}}}]}},
+            "spec.promotion.evaluations[0].suite.builtin.name",
+        ),
+        (
+            {
+                "promotion": {
+                    "evaluations": [{"suite": {"python": {"module": "a", "className": "B"}}}]
+                }
+            },
+            "spec.promotion.evaluations[0].suite.python",
+        ),
+        (
+            {"promotion": {"evaluations": [GSM8K, {**GSM8K, "name": "b", "gate": STOPS_RUN}]}},
+            "spec.promotion.evaluations[1].gate.action",
         ),
         ({"promotion": {"canaryPercent": 5}}, "spec.promotion.canaryPercent"),
         ({"promotion": {"bakeSeconds": 5}}, "spec.promotion.bakeSeconds"),

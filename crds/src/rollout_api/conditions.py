@@ -82,7 +82,7 @@ class Reason(StrEnum):
     EVALUATION_FAILED = (
         "EvaluationFailed",
         "The candidate misses a gate of `promotion.evaluations`, or could not be measured; what served before, if anything, goes on.",
-        "Look at `status.revisions[].measured`; change the model or the bar, or delete the Deployment to try it again.",
+        "Look at `status.revisions[].measured`; change the model or the bar. One that could not be measured is tried again without its Job and Deployment: delete both.",
     )
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."

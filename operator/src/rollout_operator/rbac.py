@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         resources=("jobs",),
         verbs=("get", "create"),
         scope="watched",
-        why="the Job that removes the bytes of a deleted snapshot; it goes with the snapshot",
+        why="Jobs that read a snapshot, remove the bytes of a deleted one, or measure an endpoint's candidate; each goes with its owner",
     ),
     Rule(
         group="",

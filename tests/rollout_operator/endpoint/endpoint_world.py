@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,8 @@ class World:
         """The status of each."""
         self.pods: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.job_pods: list[dict[str, Any]] = []
         self.generation, self.version = 1, 10
         self.moment = BEGIN
         self.broken: dict[str, Exception] = {}
@@ -102,6 +105,44 @@ class World:
         }
         self._touch(live)
 
+    def end_job(self, answer: str, *, failed: bool = False) -> None:
+        """The newest Job is over, and its pod has said so."""
+        job = list(self.jobs.values())[-1]
+        kind = "Failed" if failed else "Complete"
+        job["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+        ended = {"exitCode": int(failed), "message": answer}
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+        self.job_pods = [
+            {
+                "metadata": {
+                    "name": "measure-x",
+                    "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
+                },
+                "status": {"containerStatuses": [{"state": {"terminated": ended}}]},
+            }
+        ]
+
+    def find(self, *figures: tuple[float, float]) -> None:
+        """The newest Job has measured ``figures``: value and low end of each evaluation, in order."""
+        order = json.loads(self.order()["value"])
+        found = [
+            {
+                "name": one["name"],
+                "metric": one.get("gate", {}).get("metric", "accuracy"),
+                "value": repr(value),
+                "low": repr(low),
+                "high": repr(value),
+                "numPrompts": 20,
+            }
+            for one, (value, low) in zip(order["evaluations"], figures, strict=True)
+        ]
+        self.end_job(json.dumps(found))
+
+    def order(self) -> dict[str, Any]:
+        """The variable with the newest Job's order."""
+        [container] = list(self.jobs.values())[-1]["spec"]["template"]["spec"]["containers"]
+        return container["env"][-1]
+
     def _touch(self, live: dict[str, Any]) -> None:
         self.version += 1
         live["metadata"]["resourceVersion"] = str(self.version)
@@ -154,12 +195,16 @@ class World:
     async def get(self, resource, namespace, name, *, metadata_only=False):
         if resource.kind == "Secret" and name in self.secrets:
             return {"metadata": {"name": name}}
+        if resource.kind == "Job" and name in self.jobs:
+            return self.jobs[name]
         if (found := self.objects.get((resource.kind, name))) is not None:
             return found
         raise NotFound(f"get {name}", 404, "none")
 
     async def list(self, resource, namespace=None, **parameters):
         assert (resource.kind, namespace) == ("Pod", "ns")
+        if parameters["labelSelector"].startswith("batch.kubernetes.io/job-name="):
+            return {"items": self.job_pods}
         assert parameters["labelSelector"].startswith("rollout.dev/endpoint=chat")
         return {"items": self.pods}
 
@@ -179,7 +224,10 @@ class World:
         live = self.objects[resource.kind, name]
         live["spec"] = {**live["spec"], **body.get("spec", {})}
         meta = live["metadata"]
-        meta["annotations"] |= body["metadata"].get("annotations", {})
+        for key, value in body.get("metadata", {}).get("annotations", {}).items():
+            meta["annotations"].pop(key, None)
+            if value is not None:
+                meta["annotations"][key] = value
         meta["generation"] += 1
         self._touch(live)
         self.writes += 1
@@ -194,7 +242,15 @@ class World:
         self.writes += 1
 
     async def create(self, body, resource, *, manager, name="", subresource=""):
-        self.events.append(body)
+        if resource.kind == "Job":
+            self._break(resource)
+            name = body["metadata"]["name"]
+            assert name not in self.jobs
+            self.version += 1
+            meta = {**body["metadata"], "uid": f"job-{self.version}"}
+            self.jobs[name] = {**body, "metadata": meta}
+        else:
+            self.events.append(body)
         return body
 
     def _break(self, resource: Any) -> None:

@@ -1,4 +1,7 @@
-"""Edits, scalings, late revisions, servers that fail and operators that die, in any order: what answers goes on until what replaces it answers."""
+"""Edits, scalings, late revisions, evaluations, servers that fail and operators that die, in any order.
+
+What answers goes on until what replaces it answers; where a bar is set nothing answers that has not passed it.
+"""
 
 import random
 
@@ -9,7 +12,12 @@ from rollout_api import names
 
 MODELS = ("tiny-adder", "tiny-qwen2", "tiny-llama", "tiny-agent")
 STEPS = 40
+GATE_EVENTS = ("good", "good", "bad", "mute")
 RUNTIME = {"storage": {"uri": "s3://runs/team"}}
+BARRED = {
+    "suite": {"builtin": {"name": "arithmetic"}},
+    "gate": {"metric": "accuracy", "lowerBound": "0.5", "action": "StopPromotion"},
+}
 FOLLOWED = {"fromRun": {"name": "sft", "snapshot": "Best"}}
 
 
@@ -19,8 +27,11 @@ class Story:
     def __init__(self, seed):
         self.draw = random.Random(seed)
         model = self.draw.choice([{"uri": "rollout://tiny-adder"}, FOLLOWED])
-        self.world = World(replicas=2, runtime=RUNTIME, model=model)
+        self.gated = seed % 2 == 1
+        promotion = {"evaluations": [BARRED]} if self.gated else {}
+        self.world = World(replicas=2, runtime=RUNTIME, model=model, promotion=promotion)
         self.told = []
+        self.passed = set()
 
     def become_of_run(self):
         """The run whose model may be served ends well, ends badly, is at work, or is gone."""
@@ -73,32 +84,54 @@ class Story:
             self.told.append("killed")
         finally:
             self.world._store, self.world.merge, self.world.delete = store, merge, delete
-        if before:
-            assert self.answering(), (self.told, before)
+        self.check(before)
+
+    def check(self, before):
+        """What has become of a look."""
+        assert self.answering() or not before, (self.told, before)
+        assert not self.gated or self.answering() in {"", *self.passed}, self.told
+
+    def end_job(self, what):
+        """Whoever asks the candidate is done, and its figures are above the bar, below it, or none."""
+        candidate = self.world.objects.get(("Service", names.candidate_name("chat")))
+        running = [job for job in self.world.jobs.values() if "status" not in job]
+        if candidate is None or not running:
+            return
+        if what == "good":
+            self.passed.add(candidate["spec"]["selector"][names.LABEL_REVISION])
+            self.world.find((0.9, 0.6))
+        elif what == "bad":
+            self.world.find((0.9, 0.4))
+        else:
+            self.world.end_job("ModelNotFound: HTTP 503", failed=True)
 
     async def go_on(self):
         servers = list(self.world.deployments())
         what = self.draw.choice(
-            ["look"] * 5 + ["model", "run", "scale", "up", "up", "some", "late"]
+            ["look"] * 5 + ["model", "run", "scale", "up", "up", "some", "late", *GATE_EVENTS]
         )
         self.told.append(what)
-        if what == "model":
+        if what in GATE_EVENTS:
+            self.end_job(what)
+        elif what in ("up", "some", "late"):
+            if servers:
+                self.become_of_servers(what, self.draw.choice(servers))
+        elif what == "model":
             named = {"uri": f"rollout://{self.draw.choice(MODELS)}"}
             self.world.edit(model=self.draw.choice([named, FOLLOWED]))
         elif what == "run":
             self.become_of_run()
         elif what == "scale":
             self.world.edit(replicas=self.draw.randint(1, 3))
-        elif what == "up" and servers:
-            self.world.come_up(self.draw.choice(servers))
-        elif what == "some" and servers:
-            self.world.come_up(self.draw.choice(servers), ready=1)
-        elif what == "late" and servers:
-            name = self.draw.choice(servers)
-            if name != self.answering():
-                self.world.be_late(name)
         else:
             await self.look()
+
+    def become_of_servers(self, what, name):
+        """Of one revision: all come up, one does, or none in time."""
+        if what != "late":
+            self.world.come_up(name, ready=1 if what == "some" else None)
+        elif name != self.answering():
+            self.world.be_late(name)
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
@@ -109,6 +142,7 @@ async def test_what_answers_goes_on_and_what_is_wanted_comes(first):
             await story.go_on()
         world = story.world
         world.succeed("sft", "d" * 64)
+        world.edit(promotion={})
         await world.look()
         world.come_up()
         for name, live in list(world.deployments().items()):

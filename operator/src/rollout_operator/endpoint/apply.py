@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rollout_api import names
@@ -14,10 +15,13 @@ from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
     RevisionTemplate,
+    build_candidate,
     build_deployment,
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.measuring import build_job
+from rollout_operator.jobs.jobs import Jobs
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import seal
 from rollout_operator.run.permitted import build_allowances
@@ -48,24 +52,43 @@ class EndpointApplier:
     ) -> None:
         """Do what is planned. Raises KubeError, FieldConflict, ChildRefused."""
         if inputs is not None and revision is not None and plan.keep:
-            permit = EndpointPermit(
-                endpoint=seen.name,
-                namespace=seen.namespace,
-                uid=seen.uid,
-                allowances=build_allowances(inputs.runtime),
-            )
-            manifests = build_surroundings(inputs)
-            if plan.deploy:
-                manifests.append(build_deployment(inputs, revision, plan.replicas))
-            for manifest in (*manifests, build_service(inputs, plan.serves)):
-                await self._ensure(manifest, seen, permit)
-        if plan.fail:
+            await self._make(seen, plan, inputs, revision)
+        if plan.fail and seen.target in seen.servers:
             await self._fail(seen, plan.fail)
+        if plan.revive:
+            changes = {"metadata": {"annotations": {names.ANNOTATION_FAILED: None}}}
+            await self._writer.merge(changes, _server(seen, seen.target))
         for name in plan.scale:
             await self._writer.merge({"spec": {"replicas": plan.replicas}}, _server(seen, name))
         for name in plan.remove:
             log.info("servers removed endpoint=%s/%s revision=%s", seen.namespace, seen.name, name)
             await self._writer.delete(_server(seen, name))
+        if not plan.measures:
+            await self._forget_candidate(seen)
+
+    async def _make(
+        self,
+        seen: EndpointSeen,
+        plan: EndpointPlan,
+        inputs: ServerInputs,
+        revision: RevisionTemplate,
+    ) -> None:
+        permit = EndpointPermit(
+            endpoint=seen.name,
+            namespace=seen.namespace,
+            uid=seen.uid,
+            allowances=build_allowances(inputs.runtime),
+        )
+        for manifest in _build(plan, inputs, revision):
+            await self._ensure(manifest, seen, permit)
+        if plan.asks:
+            await self._ask(seen, inputs, permit)
+
+    async def _forget_candidate(self, seen: EndpointSeen) -> None:
+        """Nobody is to reach a candidate that is not measured."""
+        found = seen.children.get(("Service", names.candidate_name(seen.name)))
+        if found is not None and not found.deleting:
+            await self._writer.delete(found)
 
     async def _ensure(self, manifest: Manifest, seen: EndpointSeen, permit: EndpointPermit) -> None:
         place = (manifest["kind"], manifest["metadata"]["name"])
@@ -78,11 +101,33 @@ class EndpointApplier:
         if child is None or not same or is_drifted(child, self._writer.accepted):
             await self._writer.apply(sealed, child, permit, repair=same)
 
+    async def _ask(self, seen: EndpointSeen, inputs: ServerInputs, permit: EndpointPermit) -> None:
+        assert seen.trial is not None
+        manifest = build_job(inputs, seen.trial.job)
+        permit.check(manifest)
+        log.info(
+            "candidate measured endpoint=%s/%s job=%s", permit.namespace, seen.name, seen.trial.job
+        )
+        await Jobs(client=self.client).create(manifest)
+
     async def _fail(self, seen: EndpointSeen, why: str) -> None:
         """No servers any more, and a mark that it was tried."""
         annotations = {names.ANNOTATION_FAILED: why}
         changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}}
         await self._writer.merge(changes, _server(seen, seen.target))
+
+
+def _build(
+    plan: EndpointPlan, inputs: ServerInputs, revision: RevisionTemplate
+) -> Iterator[Manifest]:
+    """What shall be there, addresses last."""
+    yield from build_surroundings(inputs)
+    if plan.deploy:
+        yield build_deployment(inputs, revision, plan.replicas)
+    if plan.serves:
+        yield build_service(inputs, plan.serves)
+    if plan.measures:
+        yield build_candidate(inputs, revision.name)
 
 
 def _server(seen: EndpointSeen, revision: str) -> Child:

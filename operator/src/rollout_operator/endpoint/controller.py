@@ -17,9 +17,10 @@ from rollout_operator.endpoint.apply import EndpointApplier
 from rollout_operator.endpoint.inputs import KIND
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.observe import EndpointLook, look
-from rollout_operator.endpoint.plan import is_up, plan_endpoint
+from rollout_operator.endpoint.plan import is_up, plan_endpoint, wants_measuring
 from rollout_operator.endpoint.trouble import find_trouble
 from rollout_operator.errors import KubeError, Terminating
+from rollout_operator.jobs.jobs import JobOwner, Jobs
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import PODS
 from rollout_operator.other_kinds import Send
@@ -86,7 +87,8 @@ class EndpointController:
         if inputs is None or seen.suspend:
             return looked
         if seen.target in seen.servers:
-            return replace(looked, seen=await self._listen(seen))
+            seen = await self._measure(await self._listen(seen))
+            return replace(looked, seen=seen)
         spec = json.loads(stored.spec)
         gate = await find_unserved_labels(self.client, inputs.runtime, seen.namespace, spec)
         gate = gate or await find_missing(self.client, seen.namespace, spec)
@@ -102,6 +104,14 @@ class EndpointController:
             PODS, seen.namespace, labelSelector=chosen, limit=str(PODS_MAX)
         )
         return replace(seen, trouble=find_trouble(found["items"], seen.target))
+
+    async def _measure(self, seen: EndpointSeen) -> EndpointSeen:
+        """With how far the Job is that asks the target's servers. Raises KubeError."""
+        if seen.trial is None or not wants_measuring(seen):
+            return seen
+        owner = JobOwner(kind=KIND, namespace=seen.namespace, uid=seen.uid)
+        work = await Jobs(client=self.client).look(owner, seen.trial.job)
+        return replace(seen, trial=replace(seen.trial, work=work))
 
     async def _say(self, stored: Stored, looked: EndpointLook, plan: EndpointPlan) -> None:
         if plan.status is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
+from rollout_operator.endpoint.trial import PASSED, Trial, TrialVerdict
 from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
@@ -52,6 +53,7 @@ class EndpointSeen:
     ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
     or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
     without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
+    ``trial``: what is to be found out of the target before it may serve.
     """
 
     name: str
@@ -68,6 +70,7 @@ class EndpointSeen:
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     selects: str = ""
     trouble: str = ""
+    trial: Trial | None = None
 
     @property
     def suspend(self) -> bool:
@@ -92,15 +95,20 @@ class EndpointSeen:
 class EndpointPlan:
     """What to do, in the order of the fields; ``status`` None writes nothing.
 
-    ``keep``: the surroundings, and the Service, which selects ``serves``. ``deploy``: the target, with ``replicas``.
-    ``fail``: why the target is given up. ``scale`` and ``remove``: Deployments by name.
+    ``keep``: the surroundings, and the Service, which selects ``serves`` where that is one. ``deploy``: the target, with ``replicas``.
+    ``measures``: the target has an address of its own, ``asks``: and the Job that asks there is made. ``verdict``: what is known of it.
+    ``fail``: why the target is given up; ``revive``: that it was given up is taken back. ``scale`` and ``remove``: Deployments by name.
     """
 
     keep: bool = False
     serves: str = ""
     deploy: bool = False
     replicas: int = 0
+    measures: bool = False
+    asks: bool = False
+    verdict: TrialVerdict = PASSED
     fail: str = ""
+    revive: bool = False
     scale: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     notes: tuple[EventSpec, ...] = ()

@@ -19,7 +19,9 @@ from rollout_operator.cache.store import Store
 from rollout_operator.endpoint.inputs import ServerInputs
 from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import RevisionTemplate, build_revision
+from rollout_operator.endpoint.render.measuring import name_evaluations, name_job
 from rollout_operator.endpoint.source import find_model
+from rollout_operator.endpoint.trial import Trial
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe
 from rollout_operator.run.render.inputs import Platform
@@ -83,8 +85,19 @@ def render(
         platform=platform,
     )
     revision = build_revision(inputs)
-    target = replace(seen, target=revision.name, image=inputs.image, model=model)
+    trial = _find_trial(inputs, revision.name, seen.status)
+    target = replace(seen, target=revision.name, image=inputs.image, model=model, trial=trial)
     return EndpointLook(seen=target, inputs=inputs, revision=revision)
+
+
+def _find_trial(inputs: ServerInputs, revision: str, status: EndpointStatus) -> Trial | None:
+    """What is to be found out of the target, and what its status says was found; None where nothing is asked."""
+    asked = inputs.spec.promotion.evaluations
+    if not asked:
+        return None
+    job = name_job(inputs, revision)
+    known = [one.measured for one in status.revisions if one.measured_by == job]
+    return Trial(job=job, asked=name_evaluations(asked), measured=known[0] if known else None)
 
 
 def parse_spec(

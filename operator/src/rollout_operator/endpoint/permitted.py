@@ -22,9 +22,11 @@ _API_VERSIONS = {
     "Service": "v1",
     "ServiceAccount": "v1",
     "Deployment": "apps/v1",
+    "Job": "batch/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
     "PodDisruptionBudget": "policy/v1",
 }
+_WITH_PODS = ("Deployment", "Job")
 _DIGEST_DIGITS = 10
 
 
@@ -62,15 +64,18 @@ class EndpointPermit:
             yield from self._look_service(manifest["spec"])
         elif kind == "ServiceAccount":
             yield from look_at_account(manifest)
-        elif kind == "Deployment":
+        elif kind in _WITH_PODS:
             yield from self._look_servers(manifest["spec"])
 
     def _is_name(self, kind: str, name: str) -> bool:
-        if kind != "Deployment":
-            return name == names.server_name(self.endpoint)
         head, _, digits = name.rpartition("-")
         known = len(digits) == _DIGEST_DIGITS and set(digits) <= set("0123456789abcdef")
-        return known and head == self.endpoint
+        if kind == "Deployment":
+            return known and head == self.endpoint
+        if kind == "Job":
+            return known and name == names.measure_name(self.uid, digits)
+        candidate = kind == "Service" and name == names.candidate_name(self.endpoint)
+        return candidate or name == names.server_name(self.endpoint)
 
     def _look_service(self, spec: Manifest) -> Iterator[Fault]:
         for name in spec.keys() - {"type", "selector", "ports"}:

@@ -14,6 +14,7 @@ from rollout_operator.controller.conditions import ConditionUpdate, Status, no, 
 from rollout_operator.controller.times import render_time
 from rollout_operator.endpoint.inputs import address
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
+from rollout_operator.endpoint.trial import FAILED, describe
 from rollout_operator.run.plan.model import EventSpec
 
 Said = tuple[Reason, str]
@@ -51,12 +52,28 @@ def _notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> Iterator[E
     if plan.deploy and seen.target not in seen.servers:
         words = f"servers of {seen.target} are made for {seen.model}"
         yield _note("Normal", Reason.REVISION_CREATED, words, seen.target)
+    if plan.asks:
+        yield _note(
+            "Normal", Reason.EVALUATING, f"{seen.target}: {plan.verdict.words}", seen.target
+        )
     if plan.fail:
-        words = f"{seen.target}: {plan.fail}; {plan.serves} goes on serving"
-        yield _note("Warning", Reason.PROGRESS_DEADLINE_EXCEEDED, words, seen.target)
+        reason, words = _given_up(seen, plan, plan.fail)
+        yield _note("Warning", reason, words, seen.target)
     current = status.get("currentRevision")
     if current and current != seen.status.current_revision:
-        yield _note("Normal", Reason.REVISION_SERVES, f"{current} serves", str(current))
+        figures = "; ".join(map(describe, plan.verdict.measured or ()))
+        words = f"{current} serves: {figures}" if figures else f"{current} serves"
+        yield _note("Normal", Reason.REVISION_SERVES, words, str(current))
+
+
+def _given_up(seen: EndpointSeen, plan: EndpointPlan, why: str) -> Said:
+    """That the target serves nobody, and what does."""
+    measured = why.startswith(FAILED)
+    reason = Reason.EVALUATION_FAILED if measured else Reason.PROGRESS_DEADLINE_EXCEEDED
+    goes_on = ""
+    if plan.serves != seen.target:
+        goes_on = f"; {plan.serves} goes on serving" if plan.serves else "; nothing serves"
+    return reason, f"{seen.target}: {why.removeprefix(FAILED)}{goes_on}"
 
 
 def _note(kind: Any, reason: Reason, words: str, key: str = "") -> EventSpec:
@@ -95,7 +112,12 @@ def _revisions(seen: EndpointSeen, now: datetime) -> list[Revision]:
 
 def _describe(one: Revision, seen: EndpointSeen, plan: EndpointPlan) -> dict[str, Any]:
     found = seen.servers.get(one.name)
+    if (trial := seen.trial) is not None and plan.verdict.measured and one.name == seen.target:
+        update = {"measured_by": trial.job, "measured": plan.verdict.measured}
+        one = one.model_copy(update=update)
     described = one.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if not described["measured"]:
+        del described["measured"]
     return {
         **described,
         "replicas": found.pods if found is not None else 0,
@@ -114,7 +136,7 @@ def _conditions(seen: EndpointSeen, plan: EndpointPlan) -> list[ConditionUpdate]
     found = [available, progress]
     if stalled is not None:
         found.append(yes(ConditionType.STALLED, *stalled))
-    elif progress.reason is Reason.REVISION_CREATED:
+    elif progress.reason in (Reason.REVISION_CREATED, Reason.EVALUATING):
         found.append(yes(ConditionType.RECONCILING, progress.reason, progress.message))
     if seen.suspend and not seen.servers:
         found.append(yes(ConditionType.SUSPENDED, Reason.SUSPENDED, "spec.suspend is true"))
@@ -145,6 +167,8 @@ def _available(seen: EndpointSeen, plan: EndpointPlan, serving: Deployed | None)
         return no(kind, seen.gate.reason, seen.gate.message)
     if not seen.replicas:
         return no(kind, Reason.SCALED_TO_ZERO, "spec.replicas is 0: there are no servers")
+    if not plan.serves:
+        return no(kind, Reason.NO_SERVER_READY, f"{seen.target} has not passed its evaluations")
     return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet")
 
 
@@ -162,8 +186,7 @@ def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, 
     if target is not None and target.late and not late:
         late = f"{target.late}{trouble}"
     if late:
-        goes_on = f"; {plan.serves} goes on serving" if plan.serves != seen.target else ""
-        said = (Reason.PROGRESS_DEADLINE_EXCEEDED, f"{seen.target}: {late}{goes_on}")
+        said = _given_up(seen, plan, late)
         return no(kind, *said), said
     num = target.ready if target is not None else 0
     words = f"{num} of {seen.replicas} servers of {seen.target} are ready"
@@ -171,5 +194,9 @@ def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, 
     done = target is not None and num >= seen.replicas and plan.serves == seen.target
     if done and seen.selects == seen.target:
         return yes(kind, Reason.REVISION_SERVES, words), None
-    meanwhile = f"; {plan.serves} serves meanwhile" if plan.serves != seen.target else ""
+    meanwhile = ""
+    if plan.serves != seen.target:
+        meanwhile = f"; {plan.serves or 'nothing'} serves meanwhile"
+    if plan.verdict.state == "Waiting" and plan.verdict.words:
+        return yes(kind, Reason.EVALUATING, f"{seen.target}: {plan.verdict.words}{meanwhile}"), None
     return yes(kind, Reason.REVISION_CREATED, words + meanwhile), None

@@ -17,6 +17,7 @@ from rollout_api.problems import Problem
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.endpoint import Promotion
 
+NAME_LENGTH_MAX = 63
 _FIELD = "spec.promotion"
 _BUILTIN = "name a suite that rollout ships: suite: {builtin: {name: gsm8k}}"
 
@@ -35,7 +36,7 @@ def check_promotion(promotion: Promotion) -> Iterator[Problem]:
         if one.gate is not None and one.gate.action == "StopRun":
             fix = "write StopPromotion, or Warn"
             yield not_supported(f"{field}.gate.action", "a gate that ends a run, here,", fix)
-    yield from _twice(promotion)
+    yield from _names(promotion)
 
 
 def _suite(field: str, one: SuiteRun) -> Iterator[Problem]:
@@ -49,15 +50,22 @@ def _suite(field: str, one: SuiteRun) -> Iterator[Problem]:
         yield not_supported(f"{field}.suite.builtin.name", words, "name another suite")
 
 
-def _twice(promotion: Promotion) -> Iterator[Problem]:
+def _names(promotion: Promotion) -> Iterator[Problem]:
     seen: set[str] = set()
     for place, one in enumerate(promotion.evaluations):
-        name = evaluation_name(one, place)
+        name, field = evaluation_name(one, place), f"{_FIELD}.evaluations[{place}].name"
         if name in seen:
             yield Problem(
-                field=f"{_FIELD}.evaluations[{place}].name",
+                field=field,
                 reason="DuplicateName",
                 message=f"two evaluations are called {name!r}",
                 fix="give one of them a name",
+            )
+        if len(name) > NAME_LENGTH_MAX:
+            yield Problem(
+                field=field,
+                reason="InvalidValue",
+                message=f"{name[:NAME_LENGTH_MAX]!r}... has {len(name)} characters",
+                fix=f"at most {NAME_LENGTH_MAX}: all figures of a candidate fit one message of its pod",
             )
         seen.add(name)

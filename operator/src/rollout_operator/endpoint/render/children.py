@@ -59,11 +59,20 @@ def build_deployment(inputs: ServerInputs, revision: RevisionTemplate, replicas:
 
 def build_service(inputs: ServerInputs, revision: str) -> Manifest:
     """The address, and which revision answers there."""
+    return _build_address(inputs, names.server_name(inputs.name), revision)
+
+
+def build_candidate(inputs: ServerInputs, revision: str) -> Manifest:
+    """The address of a revision that is measured before it may serve: for whoever measures it."""
+    return _build_address(inputs, names.candidate_name(inputs.name), revision)
+
+
+def _build_address(inputs: ServerInputs, name: str, revision: str) -> Manifest:
     port = {"name": "api", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "api"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": inputs.meta(names.server_name(inputs.name)),
+        "metadata": inputs.meta(name),
         "spec": {
             "type": "ClusterIP",
             "selector": {**inputs.selector, names.LABEL_REVISION: revision},

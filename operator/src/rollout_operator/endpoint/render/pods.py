@@ -180,10 +180,10 @@ def _server_env(inputs: ServerInputs) -> list[Manifest]:
 
 def _order_variable(inputs: ServerInputs) -> Manifest:
     order = build_order(inputs).model_dump_json(by_alias=True, exclude_none=True)
-    return {"name": VARIABLE, "value": _literal(order)}
+    return {"name": VARIABLE, "value": literal(order)}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """The kubelet puts other variables in for ``$(NAME)``; ``$$`` is a dollar."""
     return text.replace("$", "$$")
 

@@ -17,6 +17,8 @@ from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.endpoint import Measured
 
 ACCURACY = "accuracy"
+TRIES_MAX = 6
+"""Of one prompt, over about half a minute."""
 
 
 def measure_candidate(order: MeasureOrder, key: str, folder: Path) -> tuple[Measured, ...]:
@@ -24,7 +26,9 @@ def measure_candidate(order: MeasureOrder, key: str, folder: Path) -> tuple[Meas
 
     Raises SpecError, DataError; InfrastructureError where a prompt was not answered: no bar is judged by a part.
     """
-    endpoint = Endpoint(url=order.url, model=order.model, key=key, is_trusted_network=True)
+    endpoint = Endpoint(
+        url=order.url, model=order.model, key=key, tries_max=TRIES_MAX, is_trusted_network=True
+    )
     return tuple(
         _measure(evaluation_name(one, place), one, endpoint, folder / str(place))
         for place, one in enumerate(order.evaluations)
