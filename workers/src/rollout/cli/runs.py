@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rollout.cli.book.finding import BaseOption, ServiceOption, find_either
 from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption, names_cluster
 from rollout.cli.cluster.remote import RUN_FOLDER, print_answer, save_report
 from rollout.cli.outcomes import print_fact, print_outcome
@@ -20,10 +21,20 @@ from rollout.cli.output import (
     print_table,
 )
 
+if TYPE_CHECKING:
+    from rollout.service.reading.finding import OpenedModel
+
 app = typer.Typer(help="What happened in the runs of this machine.", no_args_is_help=True)
 
 RunArgument = Annotated[
     str, typer.Argument(help="A run's name, its folder's name, or a path.", metavar="RUN")
+]
+RunOrModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A run's name, its folder's name, or a path; or the id of a training service's model.",
+        metavar="RUN",
+    ),
 ]
 
 
@@ -46,8 +57,21 @@ def find(run: str) -> Path:
 
 
 @app.command("list")
-def list_runs(output: OutputOption = OutputFormat.text) -> None:
-    """The runs under ROLLOUT_HOME (default: runs)."""
+def list_runs(service: ServiceOption = None, *, output: OutputOption = OutputFormat.text) -> None:
+    """The runs under ROLLOUT_HOME (default: runs), and the models of the training service there; with --service those alone."""
+    from rollout.cli.book.showing import list_rows
+
+    rows = [*([] if service is not None else _run_rows()), *list_rows(service)]
+    if output is OutputFormat.json:
+        print_json(rows)
+    elif not rows:
+        print_line("no runs here; start one with: rollout run -f manifests/samples/arithmetic.yaml")
+    else:
+        columns = ("run", "algorithm", "outcome", "step", "reward", "model")
+        print_table([name.upper() for name in columns], [[r.get(c) for c in columns] for r in rows])
+
+
+def _run_rows() -> list[dict[str, Any]]:
     import os
 
     from rollout.errors import LedgerError
@@ -74,25 +98,20 @@ def list_runs(output: OutputOption = OutputFormat.text) -> None:
                 "model": data.model,
             }
         )
-    if output is OutputFormat.json:
-        print_json(rows)
-    elif not rows:
-        print_line("no runs here; start one with: rollout run -f manifests/samples/arithmetic.yaml")
-    else:
-        columns = ("run", "algorithm", "outcome", "step", "reward", "model")
-        print_table([name.upper() for name in columns], [[r.get(c) for c in columns] for r in rows])
+    return rows
 
 
 @app.command()
 def show(
-    run: RunArgument,
+    run: RunOrModelArgument,
     *,
+    service: ServiceOption = None,
     cluster: ClusterFlag = False,
     context: ContextOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """One run: outcome, evaluations, dispositions, the hash chain, and what is kept of bad ends."""
+    """One run: outcome, evaluations, dispositions, the hash chain, and what is kept of bad ends; or one model of a service."""
     if names_cluster(cluster=cluster, context=context, namespace=namespace):
         print_answer(run, ["runs", "show", RUN_FOLDER, "--output", output], context, namespace)
         return
@@ -100,7 +119,12 @@ def show(
     from rollout.report.evidence import list_evidence
     from rollout.report.gather import gather
 
-    folder = find(run)
+    folder = find_either(run, service)
+    if not isinstance(folder, Path):
+        from rollout.cli.book.showing import show_model
+
+        show_model(folder, output)
+        return
     data = gather(folder)
     num_evidence = len(list_evidence(folder))
     if output is OutputFormat.json:
@@ -137,25 +161,45 @@ def report(
 
 @app.command()
 def samples(
-    run: RunArgument,
-    step: Annotated[int, typer.Option("--step", help="The step that consumed them.")],
+    run: RunOrModelArgument,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            help="The step that consumed them; of a service's model: after which it was sampled from, unset: all.",
+        ),
+    ] = None,
     *,
     sort: Annotated[SortBy, typer.Option("--sort", help="Order.")] = SortBy.place,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 20,
+    service: ServiceOption = None,
+    base: BaseOption = None,
     cluster: ClusterFlag = False,
     context: ContextOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Read what one step was trained on: completions, or rows of data."""
+    """Read what one step was trained on: completions, or rows of data; of a service's model what was sampled from it."""
     if names_cluster(cluster=cluster, context=context, namespace=namespace):
-        asked = ["runs", "samples", RUN_FOLDER, "--step", str(step), "--sort", sort.value]
+        asked = [
+            "runs",
+            "samples",
+            RUN_FOLDER,
+            "--step",
+            str(_require_step(step)),
+            "--sort",
+            sort.value,
+        ]
         asked += ["--limit", str(limit), "--output", output]
         print_answer(run, asked, context, namespace)
         return
     from rollout.report.rows import is_offline, read_samples
 
-    folder = find(run)
+    folder = find_either(run, service)
+    if not isinstance(folder, Path):
+        _print_model_samples(folder, step, sort, limit, base, output)
+        return
+    step = _require_step(step)
     rows = read_samples(folder, step, sort=sort.value, limit=limit)
     if output is OutputFormat.json:
         print_json(rows)
@@ -170,6 +214,34 @@ def samples(
                 f"prompts and completions of step {step} are {NO_LONGER_KEPT}: the run's"
                 " storage.ledger.retention; rewards, lengths and ids stay"
             )
+
+
+def _require_step(step: int | None) -> int:
+    from rollout.errors import SpecError
+
+    if step is None:
+        raise SpecError("--step: missing: the samples of a run are those that one step consumed")
+    return step
+
+
+def _print_model_samples(
+    opened: OpenedModel,
+    step: int | None,
+    sort: SortBy,
+    limit: int,
+    base: str | None,
+    output: OutputFormat,
+) -> None:
+    from rollout.cli.book.showing import print_samples
+    from rollout.errors import SpecError
+
+    if sort is not SortBy.place:
+        opened.book.close()
+        raise SpecError(
+            f"--sort {sort.value}: samples of a service are read in the order in which they were asked for"
+            " (rewards are its client's); use: rollout runs export"
+        )
+    print_samples(opened, step, limit, base, output)
 
 
 @app.command()
@@ -223,24 +295,69 @@ def _print_data(rows: list[dict[str, Any]], run: str, step: int) -> None:
 
 @app.command()
 def trace(
-    run: RunArgument,
-    trajectory: Annotated[str, typer.Argument(help="A trajectory's id or its beginning.")],
+    run: RunOrModelArgument,
+    trajectory: Annotated[
+        str | None, typer.Argument(help="A trajectory's id or its beginning; of runs only.")
+    ] = None,
     *,
+    call: Annotated[
+        int | None, typer.Option("--call", min=1, help="This call of a service's model alone.")
+    ] = None,
+    after: Annotated[
+        int, typer.Option("--after", min=0, help="Calls of a service's model behind this one.")
+    ] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="At most so many of those calls.")
+    ] = 100,
+    service: ServiceOption = None,
     cluster: ClusterFlag = False,
     context: ContextOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Provenance: prompt, attempts, tokens, batch, step, snapshot."""
+    """Provenance of a trajectory: prompt, attempts, tokens, batch, step, snapshot; or the calls on a model of a service."""
     if names_cluster(cluster=cluster, context=context, namespace=namespace):
-        asked = ["runs", "trace", RUN_FOLDER, trajectory, "--output", output]
+        asked = ["runs", "trace", RUN_FOLDER, _require_one(trajectory, call), "--output", output]
         print_answer(run, asked, context, namespace)
         return
+    found = find_either(run, service)
+    if isinstance(found, Path):
+        _trace_trajectory(found, _require_one(trajectory, call), output)
+        return
+    from rollout.cli.book.showing import trace_model
+
+    _refuse_trajectory(found, trajectory)
+    trace_model(found, call, after, limit, output)
+
+
+def _require_one(trajectory: str | None, call: int | None) -> str:
+    from rollout.errors import SpecError
+
+    if call is not None:
+        raise SpecError(
+            f"--call {call}: a run has no calls; name a trajectory, or a service's model"
+        )
+    if trajectory is None:
+        raise SpecError("TRAJECTORY: missing: of a run one trajectory is traced; see: runs samples")
+    return trajectory
+
+
+def _refuse_trajectory(opened: OpenedModel, trajectory: str | None) -> None:
+    from rollout.errors import SpecError
+
+    if trajectory is not None:
+        opened.book.close()
+        raise SpecError(
+            f"TRAJECTORY {trajectory!r}: a service's model has calls; use --call N, or runs samples"
+        )
+
+
+def _trace_trajectory(folder: Path, trajectory: str, output: OutputFormat) -> None:
     import msgspec
 
     from rollout.report.gather import open_ledger
 
-    with open_ledger(find(run)) as ledger:
+    with open_ledger(folder) as ledger:
         view = ledger.trace(trajectory)
     if output is OutputFormat.json:
         print_json(msgspec.to_builtins(view))

@@ -13,6 +13,16 @@ import msgspec
 from blake3 import blake3
 
 TensorDtype = Literal["float32", "int64"]
+ALPHA = 32
+"""Of every adapter: the update is scaled by 32 / rank, as clients of this protocol reckon with."""
+
+
+class AdapterAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """The adapter that a client asked for, with the seed that it was given."""
+
+    rank: int
+    seed: int
+    targets: tuple[Literal["Attention", "Mlp"], ...]
 
 
 class CallTensor(msgspec.Struct, frozen=True, array_like=True):

@@ -10,9 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from rollout.ledger.sqlite.call_book import BookedThing
-from rollout.service.calls import encode_fact
+from rollout.service.calls import AdapterAsk, encode_fact
 from rollout.service.refusals import unknown
-from rollout.service.training.trained import AdapterAsk
 
 T = TypeVar("T", bound="Thing")
 
@@ -79,9 +78,28 @@ class ServiceSampler(Thing, frozen=True, kw_only=True, tag="sampler"):
     path: str | None = None
 
 
+class ServedBase(Thing, frozen=True, kw_only=True, tag="base"):
+    """Where a base model was when the service started with it, for those who read the book. It is of no owner."""
+
+    name: str
+    uri: str
+    digest: str
+
+
 AnyThing = (
-    ServiceSession | FinishedSession | ServiceModel | SavedVersion | SavedState | ServiceSampler
+    ServiceSession
+    | FinishedSession
+    | ServiceModel
+    | SavedVersion
+    | SavedState
+    | ServiceSampler
+    | ServedBase
 )
+
+
+def base_id(name: str, digest: str) -> str:
+    """The id of a base model's place: another model under the same name is another thing."""
+    return f"{name}@{digest}"
 
 
 class Registry:

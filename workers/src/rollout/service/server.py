@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -23,8 +23,9 @@ from rollout.service.api import build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
+from rollout.service.registry import ServedBase, base_id, booked
 from rollout.service.settings import KeyDoor, TrainingServiceSettings
-from rollout.service.training.bases import TrainingBase, load_base
+from rollout.service.training.bases import TrainingBase, load_base, split_target
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ async def serve_training(
     apply_numerics(threads=settings.threads, exact=True)
     bases = _load_bases(settings.bases)
     book = CallBook(settings.folder / "calls.sqlite", identify(settings))
+    note_bases(book, settings.bases, bases)
     desk = TrainingDesk(book, bases, Keeper.under(settings.folder), settings.threads)
     try:
         await _first(desk.open(), stop.wait())
@@ -77,6 +79,14 @@ def identify(settings: TrainingServiceSettings) -> dict[str, str]:
     """What must be the same for calls to come to the same numbers again."""
     apply_numerics(threads=settings.threads, exact=True)
     return dict(runtime_identity(world_size=1, device=CPU))
+
+
+def note_bases(book: CallBook, targets: tuple[str, ...], bases: Mapping[str, TrainingBase]) -> None:
+    """Write down where the bases are, so that the book can be read without its service. Raises LedgerError."""
+    for name, uri in map(split_target, targets):
+        digest = bases[name].digest
+        place = ServedBase(id=base_id(name, digest), owner="", name=name, uri=uri, digest=digest)
+        book.put(booked(place))
 
 
 async def _work(desk: TrainingDesk, stop: asyncio.Event) -> None:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 import torch
 
@@ -25,32 +24,28 @@ from rollout.learner.forward.packed_rows import (
     token_logprobs,
 )
 from rollout.learner.hash_chain import digest_state
-from rollout.learner.model.adapter import LoraSettings, LoraTarget, add_adapter
+from rollout.learner.model.adapter import LoraSettings, add_adapter
 from rollout.learner.model.optim import build_optimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.model.policy import Policy
-from rollout.service.calls import ForwardBackward, LossAnswer, OptimStep, StepAnswer
+from rollout.service.calls import (
+    ALPHA,
+    AdapterAsk,
+    ForwardBackward,
+    LossAnswer,
+    OptimStep,
+    StepAnswer,
+)
 from rollout.service.refusals import CallRefused
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.checks import CheckedDatum, CheckedLoss, check_loss, check_step
 
 ROW_TOKENS_MAX = 8192
 """Tokens computed in one pass; a longer sequence has a pass of its own."""
-ALPHA = 32
-"""Of every adapter: the update is scaled by 32 / rank, as clients of this protocol reckon with."""
-
 
 WEIGHT, MOMENT, GRADIENT = "weight/", "moment/", "gradient/"
 NUM_GATHERED = "num_gathered"
 """Of what each tensor of a state is."""
-
-
-class AdapterAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """The adapter that a client asked for, with the seed that it was given."""
-
-    rank: int
-    seed: int
-    targets: tuple[LoraTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

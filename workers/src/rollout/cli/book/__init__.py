@@ -1,0 +1,1 @@
+"""Commands on the book of a training service: the models in it are addressed as runs are."""

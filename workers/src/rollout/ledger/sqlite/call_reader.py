@@ -1,0 +1,152 @@
+"""Reading the book of a training service beside it, or after it: nothing is written, and one call at a time is in memory.
+
+Refuses a book of another format, and what is no book. What a call's bytes mean is the service's to say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rollout.errors import LedgerError
+from rollout.ledger.formats import check_format
+from rollout.ledger.sqlite.call_book import FORMAT, BookedCall, BookedThing
+from rollout.ledger.sqlite.opening import read_format
+from rollout.ledger.sqlite.readonly import ReadOnlyFile
+from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
+
+THINGS_AT_ONCE = 64
+HEADS_AT_ONCE = 1024
+HEAD_BYTES = 64
+"""Of a call's and an answer's bytes: enough for the kind that stands first in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatedCall:
+    """A call as it is booked, and when (seconds since 1970); ``answered_at`` None: not yet."""
+
+    booked: BookedCall
+    received_at: float
+    answered_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallHead:
+    """How a call and its answer begin; ``answer`` None: not answered yet."""
+
+    seq: int
+    call: bytes
+    answer: bytes | None
+
+
+class CallBookReader:
+    """Owns a connection that cannot write. One thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the book. Raises LedgerError."""
+        if not path.is_file():
+            raise LedgerError(f"there is no book of calls at {path}: no service has run there")
+        self.path = path
+        try:
+            self._file = ReadOnlyFile(path)
+        except DATABASE_ERRORS as error:
+            raise wrap(error, path) from error
+        try:
+            self._check()
+        except DATABASE_ERRORS as error:
+            self.close()
+            raise wrap(error, path) from error
+        except LedgerError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def identity(self) -> dict[str, str]:
+        """What the numbers of the book depend on. Raises LedgerError."""
+        row = self._one("SELECT identity FROM book")
+        if row is None:
+            raise LedgerError(f"{self.path} names no service yet: start the service again")
+        try:
+            return msgspec.json.decode(row[0], type=dict[str, str])
+        except msgspec.MsgspecError as error:
+            raise LedgerError(
+                f"{self.path} is damaged: its identity is no object ({error})"
+            ) from error
+
+    def things(self, kind: str) -> Iterator[BookedThing]:
+        """Every thing of a kind, oldest first."""
+        place = 0
+        names = "place, kind, id, owner, body"
+        sql = f"SELECT {names} FROM things WHERE place > ? AND kind = ? ORDER BY place LIMIT ?"
+        while rows := self._all(sql, (place, kind, THINGS_AT_ONCE)):
+            for row in rows:
+                yield BookedThing(kind=row[1], id=row[2], owner=row[3], body=row[4])
+            place = rows[-1][0]
+
+    def thing(self, kind: str, name: str) -> BookedThing | None:
+        """One thing."""
+        sql = "SELECT kind, id, owner, body FROM things WHERE kind = ? AND id = ?"
+        row = self._one(sql, (kind, name))
+        return (
+            None if row is None else BookedThing(kind=row[0], id=row[1], owner=row[2], body=row[3])
+        )
+
+    def find(self, line: str, seq: int) -> BookedCall | None:
+        """One call, as the service's replay asks for it."""
+        found = self._dated("seq = ?", line, seq)
+        return None if found is None else found.booked
+
+    def find_dated(self, line: str, seq: int) -> DatedCall | None:
+        """One call with its times."""
+        return self._dated("seq = ?", line, seq)
+
+    def each(self, line: str, after: int = -1) -> Iterator[DatedCall]:
+        """The calls of a line in order, each read when it is its turn."""
+        while (found := self._dated("seq > ? ORDER BY seq LIMIT 1", line, after)) is not None:
+            yield found
+            after = found.booked.seq
+
+    def heads(self, line: str) -> Iterator[CallHead]:
+        """How the calls of a line begin, in order."""
+        after = -1
+        cut = f"substr(call, 1, {HEAD_BYTES}), substr(answer, 1, {HEAD_BYTES})"
+        sql = f"SELECT seq, {cut} FROM calls WHERE line = ? AND seq > ? ORDER BY seq LIMIT ?"
+        while rows := self._all(sql, (line, after, HEADS_AT_ONCE)):
+            for row in rows:
+                yield CallHead(seq=row[0], call=row[1], answer=row[2])
+            after = rows[-1][0]
+
+    def _dated(self, where: str, line: str, seq: int) -> DatedCall | None:
+        names = "line, seq, digest, call, answer, chain, received_at, answered_at"
+        row = self._one(f"SELECT {names} FROM calls WHERE line = ? AND {where}", (line, seq))
+        if row is None:
+            return None
+        booked = BookedCall(
+            line=row[0], seq=row[1], digest=row[2], call=row[3], answer=row[4], chain=row[5]
+        )
+        return DatedCall(booked=booked, received_at=row[6], answered_at=row[7])
+
+    def _one(self, sql: str, values: tuple[str | int, ...] = ()) -> sqlite3.Row | None:
+        return next(iter(self._all(sql, values)), None)
+
+    def _all(self, sql: str, values: tuple[str | int, ...]) -> list[sqlite3.Row]:
+        try:
+            return self._file.tx.execute(sql, values).fetchall()
+        except DATABASE_ERRORS as error:
+            raise wrap(error, self.path) from error
+
+    def _check(self) -> None:
+        have = read_format(self._file.tx)
+        check_format(str(self.path), have, FORMAT)
+        if have < FORMAT:
+            raise LedgerError(
+                f"the book {self.path} has format {have}, this version of rollout reads {FORMAT}: start its"
+                " service once with this version, or read it with the version that wrote it"
+            )
