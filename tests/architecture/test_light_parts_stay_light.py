@@ -20,6 +20,7 @@ LIGHT = [
     ("rollout.console.serve", HEAVY | {"matplotlib", "pyarrow"}),
     ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
     ("rollout.serving.session", HEAVY),
+    ("rollout.client", HEAVY),
 ]
 
 

@@ -1,0 +1,183 @@
+"""``rollout.client`` in place of ``tinker``: the same program, the same calls, the same chain; and answers that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+import tinker
+import torch
+from losing_proxy import losing_proxy
+
+import rollout
+import rollout.client
+from rollout.errors import SpecError
+
+SEQUENCE = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+
+
+@pytest.fixture
+async def place(service, monkeypatch):
+    """Address and key of a service in this loop; clients are blocking, and run in threads."""
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    one = await service()
+    return str(one.http.make_url("")).rstrip("/"), one.client().key
+
+
+async def in_thread(work, *words):
+    async with asyncio.timeout(120):
+        return await asyncio.to_thread(work, *words)
+
+
+def datum(library, tokens=SEQUENCE, **inputs):
+    inputs = inputs or {"weights": [1.0] * (len(tokens) - 1)}
+    return library.types.Datum(
+        model_input=library.types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={"target_tokens": tokens[1:], **inputs},
+    )
+
+
+def new_model(client, seed=3):
+    return client.create_lora_training_client(
+        "tiny", rank=4, seed=seed, train_unembed=False
+    ).result()
+
+
+def program(library, url, key):
+    """A loop that uses most of what there is; what it has seen, none of which depends on the session."""
+    client = library.ServiceClient(base_url=url, api_key=key)
+    model = new_model(client)
+    many = [datum(library, SEQUENCE[i % 3 :]) for i in range(1030)]
+    seen = []
+    for data in ([datum(library)], many):
+        backward = model.forward_backward(data, "cross_entropy")
+        stepped = model.optim_step(library.AdamParams(learning_rate=1e-2, grad_clip_norm=1.0))
+        seen += [backward.result().metrics, stepped.result().metrics]
+    seen.append(
+        model.forward([datum(library)], "cross_entropy")
+        .result()
+        .loss_fn_outputs[0]["logprobs"]
+        .data
+    )
+    state = model.save_state("two").result().path
+    model.save_weights_for_sampler("weights").result()
+    sampler = model.save_weights_and_get_sampling_client().result()
+    prompt = library.ModelInput.from_ints(SEQUENCE[:3])
+    drawn = sampler.sample(prompt, 2, library.SamplingParams(max_tokens=4, seed=7)).result()
+    seen += [(one.tokens, one.logprobs, one.stop_reason) for one in drawn.sequences]
+    seen.append(sampler.compute_logprobs(library.ModelInput.from_ints(SEQUENCE)).result())
+    ppo = datum(library, logprobs=[-5.0] * 9, advantages=[1.0] * 9)
+    clipped = model.forward_backward([ppo], "ppo", {"clip_high_threshold": 1.5}).result()
+    again = client.create_training_client_from_state_with_optimizer(state).result()
+    seen += [clipped.metrics, again.get_info().lora_rank]
+    client.close("success").result()
+    return seen
+
+
+async def test_a_program_that_changes_its_import_line_comes_to_the_same_chain(place):
+    theirs = await in_thread(program, tinker, *place)
+    ours = await in_thread(program, rollout.client, *place)
+    assert len(theirs) == 10
+    assert ours == [
+        pytest.approx(one, nan_ok=True) if isinstance(one, list) else one for one in theirs
+    ]
+
+
+async def test_answers_that_are_lost_change_nothing(place):
+    url, key = place
+    calm = await in_thread(program, rollout.client, url, key)
+    async with losing_proxy(url) as (proxy, lossy):
+        assert await in_thread(program, rollout.client, lossy, key) == calm
+    assert proxy.lost["/api/v1/forward_backward"] == 5
+    assert proxy.lost["/api/v1/create_model"] == 1
+
+
+def own_loss(data, logprobs):
+    return -(torch.cat(logprobs) ** 2).sum(), {"mine": 1.0}
+
+
+async def test_a_loss_of_ones_own_has_the_gradient_that_it_has_elsewhere(place):
+    def norm(library):
+        model = new_model(library.ServiceClient(base_url=place[0], api_key=place[1]), seed=9)
+        said = model.forward_backward_custom([datum(library)], own_loss)
+        stepped = model.optim_step(library.AdamParams())  # waits for the loss
+        return said.result().metrics["mine"], stepped.result().metrics["gradient_norm:max"]
+
+    assert await in_thread(norm, rollout.client) == await in_thread(norm, tinker)
+
+
+async def test_every_answer_of_a_model_has_the_chain_behind_it(place):
+    def chains():
+        with rollout.connect(*place) as client:
+            model = new_model(client)
+            said = [
+                model.forward_backward([datum(rollout.client)], "cross_entropy").result(),
+                model.optim_step().result(),
+                model.save_state("a").result(),
+                model.save_weights_for_sampler("a").result(),
+            ]
+            return [one.chain for one in said], model.get_standing()
+
+    found, standing = await in_thread(chains)
+    assert len(set(found)) == 4
+    assert (standing.calls, standing.chain) == (4, found[-1])
+
+
+async def test_coroutines_await_what_threads_wait_for(place):
+    client = await in_thread(rollout.connect, *place)
+    model = await client.create_lora_training_client_async("tiny", 4, 1, train_unembed=False)
+    backward = await model.forward_backward_async([datum(rollout.client)], "cross_entropy")
+    stepped = await model.optim_step_async(rollout.client.AdamParams())
+    assert (await backward).metrics["loss:sum"] > 0
+    assert (await stepped).metrics["num_gathered:sum"] == 1
+    sampler = await model.save_weights_and_get_sampling_client_async()
+    settings = rollout.client.SamplingParams(max_tokens=2)
+    prompt = rollout.client.ModelInput.from_ints(SEQUENCE[:3])
+    several = await asyncio.gather(*(sampler.sample_async(prompt, 1, settings) for _ in range(100)))
+    assert len({one.sequences[0].sequence_id for one in several}) == 100
+    assert len(await sampler.compute_logprobs_async(prompt)) == 3
+    await in_thread(client.close)
+
+
+async def test_refusals_are_the_services_words_and_what_follows_goes_on(place):
+    def refusals():
+        client = rollout.connect(*place)
+        model = new_model(client)
+        with pytest.raises(
+            rollout.client.RequestFailedError, match="expected 9 values, one for each"
+        ):
+            model.forward_backward([datum(rollout.client, weights=[1.0])], "cross_entropy").result()
+        with pytest.raises(rollout.client.UnprocessableEntityError, match="there are tiny"):
+            client.create_lora_training_client("large", train_unembed=False).result()
+        with pytest.raises(rollout.client.NotFoundError, match="there is no weights"):
+            client.create_sampling_client(model_path="nothing").result()
+        with pytest.raises(TypeError, match="expected a scalar tensor"):
+            model.forward_backward_custom(
+                [datum(rollout.client)], lambda d, found: (1.0, {})
+            ).result()
+        with pytest.raises(ValueError, match="expected one sequence or more"):
+            model.forward([], "cross_entropy")
+        assert model.forward_backward([datum(rollout.client)], "cross_entropy").result().chain
+        client.close()
+        with pytest.raises(rollout.client.APIConnectionError, match="was closed"):
+            model.optim_step()
+
+    before = threading.active_count()
+    await in_thread(refusals)
+    assert "rollout-client" not in [one.name for one in threading.enumerate()][before:]
+
+
+async def test_what_is_wrong_with_an_address_or_a_key_is_said_at_once(place, monkeypatch):
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    url, key = place
+    with pytest.raises(SpecError, match="set TINKER_API_KEY"):
+        rollout.connect(url)
+    with pytest.raises(rollout.client.AuthenticationError, match="rollout infer keys create"):
+        await in_thread(rollout.connect, url, "tml-other")
+    with pytest.raises(
+        rollout.client.APIConnectionError, match="see that `rollout serve --train` runs"
+    ):
+        await in_thread(lambda: rollout.connect("http://127.0.0.1:9", key, retry_seconds=0.1))
+    assert "TINKER_API_KEY" not in os.environ
