@@ -3,49 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 
 import pytest
-from service_kit import TINY, sequence_datum
+from reading_kit import STEPS, change, rollout, told
+from service_kit import sequence_datum
 from typer.testing import CliRunner
 
 from rollout.cli.main import app
 from rollout.errors import LedgerError, SpecError
-from rollout.service.server import note_bases
-
-SAMPLED = {"logprobs": [-5.0] * 6, "advantages": [0.5, -0.5] * 3}
-STEPS = 3
-
-
-def rollout(*words: str) -> str:
-    """What a command prints; what it raises is raised."""
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def told(*words: str):
-    return json.loads(rollout(*words, "--output", "json"))
-
-
-async def small_loop(client) -> None:
-    """Three steps, a refused call, saved weights and a sampler without a name, sampled from."""
-    await client.begin()
-    for _ in range(STEPS):
-        await client.answer(await client.backward([sequence_datum(), sequence_datum()]))
-        await client.answer(await client.step())
-    await client.answer(await client.backward([sequence_datum(weights=[1.0])]))
-    saved = await client.answer(await client.save())
-    await client.answer(await client.sample(saved["sampling_session_id"], num_samples=2))
-
-
-@pytest.fixture
-async def served(service, tmp_path, tiny_base):
-    running = await service(tmp_path / "service")
-    note_bases(running.book, (TINY,), {"tiny": tiny_base})
-    client = running.client()
-    await small_loop(client)
-    yield running, client, ("--service", str(tmp_path / "service"))
 
 
 async def test_a_model_is_listed_and_shown_while_its_service_runs(served):
@@ -95,11 +60,11 @@ async def test_a_service_that_died_in_a_call_is_read_and_the_call_is_told_as_wai
     running, client, service = served
     await running.stop()
     book = running.folder / "calls.sqlite"
-    with sqlite3.connect(book) as connection:
-        connection.execute(
-            "UPDATE calls SET answer = NULL, chain = NULL WHERE seq = 8 AND line = ?",
-            (client.model,),
-        )
+    change(
+        book,
+        "UPDATE calls SET answer = NULL, chain = NULL WHERE seq = 8 AND line = ?",
+        client.model,
+    )
     shown = told("runs", "show", client.model, *service)
     assert (shown["answered"], shown["waiting"]) == (7, 1)
     assert "the first is call 8" in shown["state"]
@@ -127,16 +92,55 @@ async def test_a_book_of_another_format_and_a_damaged_one_are_refused_by_name(se
     running, client, service = served
     await running.stop()
     book = running.folder / "calls.sqlite"
-    with sqlite3.connect(book) as connection:
-        connection.execute(
-            "UPDATE calls SET call = x'00' WHERE seq = 2 AND line = ?", (client.model,)
-        )
+    change(book, "UPDATE calls SET call = x'00' WHERE seq = 2 AND line = ?", client.model)
     with pytest.raises(LedgerError, match=r"call 2 of .* is damaged"):
         rollout("runs", "show", client.model, *service)
-    with sqlite3.connect(book) as connection:
-        connection.execute("PRAGMA user_version = 99")
+    change(book, "PRAGMA user_version = 99")
     with pytest.raises(LedgerError, match="format 99"):
         rollout("runs", "show", client.model, *service)
     book.write_bytes(b"no book at all, of no database" * 400)
     with pytest.raises(LedgerError):
         rollout("runs", "show", client.model, *service)
+
+
+async def test_samples_and_steps_are_exported_in_the_forms_of_a_run(served, tmp_path):
+    import pyarrow.parquet as pq
+
+    _, client, service = served
+    for form in ("jsonl", "parquet"):
+        rollout(
+            "runs",
+            "export",
+            client.model,
+            "--to",
+            str(tmp_path / "out"),
+            "--format",
+            form,
+            "--what",
+            "samples",
+            "--what",
+            "metrics",
+            *service,
+        )
+    lines = {
+        name: [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").open()]
+        for name in ("samples", "metrics")
+    }
+    for name, rows in lines.items():
+        assert pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist() == rows
+    assert [row["step"] for row in lines["metrics"]] == [1, 2, 3]
+    assert lines["metrics"][0]["learning_rate"] == 1e-2
+    assert lines["metrics"][-1]["gradient_norm:max"] > 0
+    samples = told("runs", "samples", client.model, *service)
+    assert [row["token_ids"] for row in lines["samples"]] == [row["token_ids"] for row in samples]
+    with pytest.raises(SpecError, match="--what evaluations"):
+        rollout(
+            "runs", "export", client.model, "--to", str(tmp_path), "--what", "evaluations", *service
+        )
+
+
+async def test_texts_that_would_move_a_terminal_are_shown_as_text(served):
+    _, client, service = served
+    await client.answer(await client.backward([sequence_datum()], "\x1b[2Jgone"))
+    for command in ("show", "trace"):
+        assert "\x1b" not in rollout("runs", command, client.model, *service)

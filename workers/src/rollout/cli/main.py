@@ -22,6 +22,7 @@ from rollout.cli import (
     schemas,
     ui,
 )
+from rollout.cli.book import verifying
 from rollout.cli.cluster import changing, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
@@ -75,6 +76,7 @@ runs.app.command("compare")(comparing.compare)
 runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
 app.add_typer(runs.app, name="runs")
+app.command("verify-resume")(verifying.verify_resume)
 app.add_typer(environments.app, name="env")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(model, name="model")

@@ -36,12 +36,17 @@ def export_run(
         for one in what:
             table = open_table(run_dir, ledger, one)
             path = folder / f"{one}.{form}"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                written[one] = (path, _write(table, path, form, _provenance(ledger, one)))
-            except OSError as error:
-                raise StoreError(f"{path} cannot be written: {error}") from error
+            written[one] = (path, write_table(table, path, form, _provenance(ledger, one)))
     return written
+
+
+def write_table(table: Table, path: Path, form: Format, provenance: Mapping[str, Any]) -> int:
+    """Write one file, whole or not at all, and return its number of rows. Raises StoreError, and what reading raises."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _write(table, path, form, provenance)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
 
 
 def _provenance(ledger: Reader, what: What) -> dict[str, Any]:

@@ -62,14 +62,14 @@ def open_table(run_dir: Path, ledger: Reader, what: What) -> Table:
     if what == "metrics":
         return _metrics(source)
     if what == "evaluations":
-        return Table(_schema(EVALUATION_COLUMNS), _evaluations(source))
+        return Table(build_schema(EVALUATION_COLUMNS), _evaluations(source))
     if what == "answers":
         columns = {**ANSWER_COLUMNS, **_sample_columns(_rewards(source))}
-        return Table(_schema(columns), _answers(source))
+        return Table(build_schema(columns), _answers(source))
     if is_offline(run_dir):
-        return Table(_schema(DATA_COLUMNS), _data(run_dir, source))
+        return Table(build_schema(DATA_COLUMNS), _data(run_dir, source))
     columns = {**CONSUMED_COLUMNS, **_sample_columns(_rewards(source))}
-    return Table(_schema(columns), _samples(source))
+    return Table(build_schema(columns), _samples(source))
 
 
 RUN_COLUMNS = {"run": "string"}
@@ -118,7 +118,8 @@ def _sample_columns(sources: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _schema(columns: Mapping[str, str]) -> pa.Schema:
+def build_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Columns by name, each with the name of its type."""
     import pyarrow as pa
 
     span = pa.struct([(name, pa.int64()) for name in ("start", "end", "lineage", "step")])
@@ -216,7 +217,7 @@ def _metrics(source: TableSource) -> Table:
         "committed_at": "double",
         **dict.fromkeys(names, "double"),
     }
-    return Table(_schema(columns), _metric_rows(source))
+    return Table(build_schema(columns), _metric_rows(source))
 
 
 def _metric_rows(source: TableSource) -> Iterator[list[Row]]:

@@ -76,6 +76,19 @@ def _of_home(given: str) -> OpenedModel | None:
     return open_model(folder, given) if has_book(folder) else None
 
 
+def require_base(opened: OpenedModel, base: str | None) -> str:
+    """The URI of a model's base. Raises SpecError where nobody says it."""
+    from rollout.errors import SpecError
+    from rollout.service.reading.finding import base_uri
+
+    uri = base or base_uri(opened.book, opened.model)
+    if uri is None:
+        raise SpecError(
+            f"the book does not say where the base {opened.model.base} of {opened.model.id} is: name it with --base"
+        )
+    return uri
+
+
 def load_decoder(opened: OpenedModel, base: str | None) -> Decode | None:
     """From token ids to text; None, with a note, where the base's tokenizer cannot be had."""
     from rollout.cli.output import print_note

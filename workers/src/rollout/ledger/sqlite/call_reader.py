@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -103,9 +104,9 @@ class CallBookReader:
         found = self._dated("seq = ?", line, seq)
         return None if found is None else found.booked
 
-    def find_dated(self, line: str, seq: int) -> DatedCall | None:
-        """One call with its times."""
-        return self._dated("seq = ?", line, seq)
+    def calls(self, line: str, *, after: int = 0, at_most: int = 1) -> list[BookedCall]:
+        """The next calls of a line, in order."""
+        return [one.booked for one in islice(self.each(line, after), at_most)]
 
     def each(self, line: str, after: int = -1) -> Iterator[DatedCall]:
         """The calls of a line in order, each read when it is its turn."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollout.errors import LedgerError
-from rollout.ledger.sqlite.call_book import BookedCall, CallBook
+from rollout.ledger.sqlite.call_book import BookedCall
 from rollout.service.kept.making import link_call, make_again
 from rollout.service.kept.tensors import Keeper, ModelAnchor
 from rollout.service.line import CallLine
@@ -24,11 +25,23 @@ log = logging.getLogger(__name__)
 READ_AT_ONCE = 64
 
 
+class BookedCalls(Protocol):
+    """The calls of a book."""
+
+    def find(self, line: str, seq: int) -> BookedCall | None:
+        """One call."""
+        ...
+
+    def calls(self, line: str, *, after: int = 0, at_most: int = 1) -> list[BookedCall]:
+        """The next calls of a line, in order."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What models come out of."""
+    """What models come out of. The book may be one that is only read."""
 
-    book: CallBook
+    book: BookedCalls
     keeper: Keeper
     bases: Mapping[str, TrainingBase]
 
@@ -51,7 +64,7 @@ class Replay:
     ) -> tuple[TrainedModel, CallLine] | None:
         """A model after its last answered call, and its line; None where it was ``stopped``. Raises LedgerError, StoreError."""
         line = CallLine(model_id=thing.id, chain=thing.chain)
-        model = self._from_anchor(thing, line) or self.build(thing)
+        model = self.from_anchor(thing, line) or self.build(thing)
         began = line.done
         while ready := self._answered(line):
             for one in ready:
@@ -92,7 +105,7 @@ class Replay:
         before = self.book.find(thing.id, seq - 1)
         return None if before is None else before.chain
 
-    def _from_anchor(self, thing: ServiceModel, line: CallLine) -> TrainedModel | None:
+    def from_anchor(self, thing: ServiceModel, line: CallLine) -> TrainedModel | None:
         """The model of an anchor whose call it fits; ``line`` then stands there."""
         anchor = self.keeper.anchors.read(thing.id)
         if anchor is None or anchor.seq < 1:

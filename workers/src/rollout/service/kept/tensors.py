@@ -25,16 +25,17 @@ FACTS = "rollout"
 
 
 class SavedTensors:
-    """A folder of files under their digests."""
+    """A folder of files under their digests. With ``writes`` False nothing is written: digests are computed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, writes: bool = True) -> None:
         self._folder = folder
+        self._writes = writes
 
     def keep(self, tensors: Mapping[str, torch.Tensor]) -> str:
         """Write tensors down and return their digest; equal ones are one file. Raises StoreError."""
         digest = digest_tensors(tensors)
         target = self.path(digest)
-        if not target.exists():
+        if self._writes and not target.exists():
             write_tensors(target, tensors, {})
         return digest
 
@@ -102,11 +103,11 @@ class Keeper:
     anchors: ModelAnchors
 
     @classmethod
-    def under(cls, folder: Path) -> Self:
-        """In a service's folder."""
+    def under(cls, folder: Path, *, writes: bool = True) -> Self:
+        """In a service's folder; with ``writes`` False to compare with what lies there."""
         return cls(
-            weights=SavedTensors(folder / "weights"),
-            states=SavedTensors(folder / "states"),
+            weights=SavedTensors(folder / "weights", writes=writes),
+            states=SavedTensors(folder / "states", writes=writes),
             anchors=ModelAnchors(folder / "anchors"),
         )
 
