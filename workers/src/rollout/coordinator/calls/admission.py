@@ -54,8 +54,9 @@ def claimable_end(run: RunContext) -> int:
     Before a fork more may have entered than its earlier step lets in: what the policy of now would sample for
     them were too old when their step comes.
     """
-    state = run.state
-    if run.plan.train.offline:
+    state, train = run.state, run.plan.train
+    always = state.cursor.next_ordinal + (train.staleness_max + 1) * train.groups_per_step
+    if train.offline or state.next_admitted <= always:
         return state.next_admitted
     end = window_end(run.plan, state.cursor.next_ordinal, view_window(run))
     return min(state.next_admitted, end)
