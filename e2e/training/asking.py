@@ -12,16 +12,17 @@ import json, sys, time
 import openai
 url, key, model, form = sys.argv[1:]
 client = openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
+turn = 0
 while True:
-    told = {}
+    told, turn = {}, turn + 1
     try:
         if form == "chat":
             asked = {"messages": [{"role": "user", "content": "3+4="}]}
             create = client.chat.completions.with_raw_response.create
         else:
             asked, create = {"prompt": "3+4="}, client.completions.with_raw_response.create
-        raw = create(model=model, max_tokens=4, **asked)
-        told = {"code": raw.status_code, "digest": raw.headers["x-rollout-weights-digest"]}
+        raw = create(model=model, max_tokens=4, user=f"u{turn % 40}", **asked)
+        told = {"code": raw.status_code, "user": turn % 40, "digest": raw.headers["x-rollout-weights-digest"]}
         told["answers"] = len(raw.parse().choices)
     except Exception as error:
         told["error"] = f"{type(error).__name__}: {error}"[:300]

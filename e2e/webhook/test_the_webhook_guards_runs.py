@@ -144,10 +144,10 @@ def test_an_endpoint_of_what_is_not_built_is_refused_and_one_without_keys_is_war
     small = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}}
     endpoint = build_run() | {"kind": "RolloutEndpoint", "spec": small}
     assert "spec.apiKeys: no key is asked for" in dry_create(webhook.kubectl, endpoint).stderr
-    endpoint["spec"] = small | {"promotion": {"canaryPercent": 5}}
+    endpoint["spec"] = small | {"queueName": "a"}
     refused = dry_create(webhook.kubectl, endpoint)
     assert refused.returncode != 0
-    assert "spec.promotion.canaryPercent" in refused.stderr
+    assert "spec.queueName" in refused.stderr
 
 
 def test_an_update_is_asked_about_its_spec_only(own_webhook: webhooks.Webhook):

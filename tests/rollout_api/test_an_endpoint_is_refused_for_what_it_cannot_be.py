@@ -36,6 +36,12 @@ def test_a_promotion_may_have_bars():
     assert check(promotion={"evaluations": asked}) == []
 
 
+def test_a_promotion_may_be_a_canary_with_a_guard():
+    guard = {"minRequests": 50, "maxFailedShare": "0.02", "maxFirstByteRatio": "2"}
+    assert check(promotion={"canaryPercent": 5, "bakeSeconds": 60, "guard": guard}) == []
+    assert check(promotion={"canaryPercent": 0, "bakeSeconds": 600, "guard": {}}) == []
+
+
 @pytest.mark.parametrize(
     ("evaluation", "field", "reason"),
     [
@@ -78,8 +84,6 @@ def test_a_bar_that_means_nothing_is_refused(evaluation, field, reason):
             {"promotion": {"evaluations": [GSM8K, {**GSM8K, "name": "b", "gate": STOPS_RUN}]}},
             "spec.promotion.evaluations[1].gate.action",
         ),
-        ({"promotion": {"canaryPercent": 5}}, "spec.promotion.canaryPercent"),
-        ({"promotion": {"bakeSeconds": 5}}, "spec.promotion.bakeSeconds"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(spec, field):

@@ -54,21 +54,13 @@ class Reason(StrEnum):
         "No server of what serves answers.",
         "Look at the pods of the Deployment that the message names: events, and the log of `server`.",
     )
-    SCALED_TO_ZERO = (
-        "ScaledToZero",
-        "`spec.replicas` is 0, so that nobody answers.",
-        "Scale the endpoint up.",
-    )
+    SCALED_TO_ZERO = "ScaledToZero", "`spec.replicas` is 0: nobody answers.", "Scale it up."
     REVISION_CREATED = (
         "RevisionCreated",
-        "Servers of a changed endpoint are coming up beside those that serve.",
+        "Servers of a changed endpoint come up beside the others.",
         "Wait.",
     )
-    REVISION_SERVES = (
-        "RevisionServes",
-        "What the spec says is what serves.",
-        "Nothing.",
-    )
+    REVISION_SERVES = "RevisionServes", "What the spec says is what serves.", "Nothing."
     PROGRESS_DEADLINE_EXCEEDED = (
         "ProgressDeadlineExceeded",
         "A revision's servers were not ready within `promotion.progressDeadlineSeconds`; the one before, if any, goes on serving.",
@@ -78,6 +70,16 @@ class Reason(StrEnum):
         "Evaluating",
         "The candidate's servers answer, and `promotion.evaluations` are asked of them before clients are.",
         "Wait, or look at the log of the Job that the message names.",
+    )
+    BAKING = (
+        "Baking",
+        "The candidate answers `promotion.canaryPercent` of the sessions and is watched.",
+        "Wait, or look at the log of the Job that the message names.",
+    )
+    CANARY_WORSE = (
+        "CanaryWorse",
+        "The candidate failed more requests, or took longer to the first byte, than `promotion.guard` allows; what served goes on.",
+        "Look at `status.revisions[].canary` and at its pods; change the spec, or delete its Deployment and Job to try it again.",
     )
     EVALUATION_FAILED = (
         "EvaluationFailed",
@@ -104,27 +106,19 @@ class Reason(StrEnum):
     )
     NO_ACTORS_NEEDED = "NoActorsNeeded", "The work samples nothing.", "Nothing."
     LEARNER_READY = "LearnerReady", "Every rank has joined.", "Nothing."
-    LEARNER_NOT_READY = (
-        "LearnerNotReady",
-        "A rank has not joined yet.",
-        "Look at the learner pods.",
-    )
+    LEARNER_NOT_READY = "LearnerNotReady", "A rank has not joined yet.", "Look at its pods."
     NO_LEARNER_NEEDED = "NoLearnerNeeded", "The work trains nothing.", "Nothing."
     WEIGHTS_VERIFIED = "WeightsVerified", "All loaded digests match.", "Nothing."
     LEARNING = "Learning", "Rewards differ within groups.", "Nothing."
     LOGPROBS_AGREE = (
         "LogprobsAgree",
-        "Actors sample with the probabilities that the learner computes.",
+        "Actors sample with the learner's own probabilities.",
         "Nothing.",
     )
     SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
     NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
 
-    VERIFYING = (
-        "Verifying",
-        "A snapshot that exists is being read: its signature, its digest, its objects.",
-        "Wait.",
-    )
+    VERIFYING = "Verifying", "A snapshot that exists is being read and verified.", "Wait."
     SNAPSHOT_REFUSED = (
         "SnapshotRefused",
         "A snapshot that exists is not there, was changed, or is signed by nobody who is trusted.",
@@ -147,7 +141,7 @@ class Reason(StrEnum):
     FAILED = (
         "Failed",
         "The work ended badly; the message names the culprit.",
-        "Read the message and `rollout runs report`.",
+        "Read it, and the report.",
     )
     ACTIVE_SECONDS_EXCEEDED = (
         "ActiveSecondsExceeded",
@@ -224,11 +218,7 @@ class Reason(StrEnum):
         "The model or its revision cannot be had.",
         "Correct `spec.model`, or give the token in `env`, from a Secret.",
     )
-    DATA_NOT_FOUND = (
-        "DataNotFound",
-        "The data cannot be had.",
-        "Correct `train.data`, or give credentials.",
-    )
+    DATA_NOT_FOUND = "DataNotFound", "The data cannot be had.", "Correct it, or give credentials."
     BAD_RECORD = (
         "BadRecord",
         "A row cannot be used; file and line are in the message.",
@@ -391,6 +381,6 @@ class Reason(StrEnum):
     )
     BACKING_OFF = (
         "BackingOff",
-        "A worker failed and waits before it starts again.",
-        "Read its log if it goes on.",
+        "A worker has failed and starts again after a pause.",
+        "Read its log.",
     )

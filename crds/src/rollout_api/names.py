@@ -159,12 +159,22 @@ def server_name(endpoint: str) -> str:
 
 
 def candidate_name(endpoint: str) -> str:
-    """Name of the Service of an endpoint's candidate, while it is measured."""
+    """Name of the Service of an endpoint's candidate, while it is measured and watched."""
     return f"{endpoint}-candidate"
 
 
+def baseline_name(endpoint: str) -> str:
+    """Name of the Service of the servers that a candidate is watched beside."""
+    return f"{endpoint}-baseline"
+
+
+def canary_name(endpoint: str) -> str:
+    """Name of the ConfigMap that tells an endpoint's servers which sessions a candidate answers."""
+    return f"{endpoint}-canary"
+
+
 def measure_name(uid: str, digest_hex: str) -> str:
-    """Name of the Job that measures a revision of the RolloutEndpoint with this UID: named by what it asks of whom."""
+    """Name of a Job that measures or watches a revision of the RolloutEndpoint with this UID: named by what it asks of whom."""
     return f"measure-{uid}-{digest_hex[:10]}"
 
 

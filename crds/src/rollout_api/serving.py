@@ -8,13 +8,15 @@ from pydantic import Field
 from rollout_api.base import ApiModel, Label, Name, Uri, many
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.evaluation import SuiteRun
-from rollout_api.v1alpha1.inference.endpoint import ServingEngine
+from rollout_api.v1alpha1.inference.endpoint import CanaryGuard, ServingEngine
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import AdoptOrder
 
 VARIABLE = "ROLLOUT_SERVE_ORDER"
 """The variable of the container that holds it."""
 KEYS_MAX = 64
+WATCH_VARIABLE = "ROLLOUT_WATCH_ORDER"
+"""That of the container that watches a canary."""
 MEASURE_VARIABLE, MEASURE_KEY_VARIABLE = "ROLLOUT_MEASURE_ORDER", "ROLLOUT_MEASURE_KEY"
 """Those of the container that measures an endpoint's candidate: its order, and the key that it sends."""
 
@@ -52,6 +54,8 @@ class ServeOrder(ApiModel):
     """How long open requests may take when the pod ends."""
     leave_seconds: int = Field(ge=0)
     """How long a pod that ends goes on taking requests: until nobody sends it any."""
+    canary_file: FilePath | None = None
+    """The file that says which sessions a candidate answers, which the kubelet keeps up to date. Unset: none."""
 
 
 class MeasureOrder(ApiModel):
@@ -63,3 +67,18 @@ class MeasureOrder(ApiModel):
     """Its name there."""
     evaluations: tuple[SuiteRun, ...] = many(16, num_min=1)
     """What is asked and how; each is named."""
+
+
+class WatchOrder(ApiModel):
+    """One canary: both sides, how long, and what ends it early."""
+
+    candidate: Name
+    """Name that stands for the addresses of the candidate's pods."""
+    serving: Name
+    """The same of what serves."""
+    port: int = Field(ge=1, le=65_535)
+    """Where their pages of metrics are."""
+    seconds: int = Field(ge=1)
+    """How long both are watched."""
+    guard: CanaryGuard
+    """What ends it at once."""

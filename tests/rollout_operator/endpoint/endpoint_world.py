@@ -138,6 +138,14 @@ class World:
         ]
         self.end_job(json.dumps(found))
 
+    def watch(self, candidate: dict[str, Any], serving: dict[str, Any]) -> None:
+        """The newest Job has seen these two sides of a canary."""
+        self.end_job(json.dumps({"candidate": candidate, "serving": serving}))
+
+    def canary(self) -> dict[str, Any]:
+        """What servers are told of a candidate."""
+        return json.loads(self.objects["ConfigMap", "chat-canary"]["data"]["canary.json"])
+
     def order(self) -> dict[str, Any]:
         """The variable with the newest Job's order."""
         [container] = list(self.jobs.values())[-1]["spec"]["template"]["spec"]["containers"]

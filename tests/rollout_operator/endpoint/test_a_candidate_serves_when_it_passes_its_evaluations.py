@@ -44,7 +44,7 @@ async def test_all_its_ready_servers_are_asked_at_an_address_of_their_own_while_
     assert job["metadata"]["name"].startswith(f"measure-{UID}-")
     assert job["metadata"]["ownerReferences"][0]["uid"] == UID
     order = json.loads(served.order()["value"])
-    assert order["url"] == "http://chat-candidate.ns.svc/v1"
+    assert order["url"] == "http://chat-candidate.ns.svc:8000/v1"
     assert [one["name"] for one in order["evaluations"]] == ["arithmetic", "told"]
     await served.look()
     assert served.condition("Progressing") == ("True", "Evaluating")
@@ -156,7 +156,7 @@ async def test_one_that_cannot_be_measured_is_given_up_by_what_its_pod_says(serv
     await served.look(3)
     assert served.selected() == old
     assert served.condition("Progressing") == ("False", "EvaluationFailed")
-    assert "could not be measured" in served.said("Progressing")
+    assert "nothing is known by Job measure-" in served.said("Progressing")
     assert "HTTP 503" in served.said("Progressing")
 
 

@@ -221,14 +221,14 @@ def test_an_endpoint_that_asks_for_no_key_is_let_in_with_a_word():
 
 
 def test_an_endpoint_that_asks_for_what_is_not_built_is_refused_by_name():
-    verdict = create(build_endpoint(promotion={"canaryPercent": 5}, queueName="a"))
+    verdict = create(build_endpoint(sampling={"temperature": "0.5"}, queueName="a"))
 
     assert not verdict.allowed
-    queue, canary = verdict.message.splitlines()
+    queue, sampling = verdict.message.splitlines()
     assert queue.startswith(
         "spec.queueName: a queue for an endpoint is not supported by this version"
     )
-    assert canary.startswith("spec.promotion.canaryPercent: canaryPercent of an endpoint is not")
+    assert sampling.startswith("spec.sampling: sampling of an endpoint's own is not")
 
 
 def test_a_review_has_no_side_effect_on_what_it_is_given():

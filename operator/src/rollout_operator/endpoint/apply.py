@@ -15,12 +15,18 @@ from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
     RevisionTemplate,
+    build_baseline,
     build_candidate,
     build_deployment,
     build_service,
     build_surroundings,
 )
-from rollout_operator.endpoint.render.measuring import build_job
+from rollout_operator.endpoint.render.trials import (
+    build_canary,
+    build_measuring,
+    build_watching,
+)
+from rollout_operator.endpoint.trial import Canary
 from rollout_operator.jobs.jobs import Jobs
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import seal
@@ -63,8 +69,9 @@ class EndpointApplier:
         for name in plan.remove:
             log.info("servers removed endpoint=%s/%s revision=%s", seen.namespace, seen.name, name)
             await self._writer.delete(_server(seen, name))
-        if not plan.measures:
-            await self._forget_candidate(seen)
+        for kind, name in _left_over(seen, plan):
+            if (found := seen.children.get((kind, name))) is not None and not found.deleting:
+                await self._writer.delete(found)
 
     async def _make(
         self,
@@ -79,16 +86,10 @@ class EndpointApplier:
             uid=seen.uid,
             allowances=build_allowances(inputs.runtime),
         )
-        for manifest in _build(plan, inputs, revision):
+        for manifest in _build(seen, plan, inputs, revision):
             await self._ensure(manifest, seen, permit)
         if plan.asks:
-            await self._ask(seen, inputs, permit)
-
-    async def _forget_candidate(self, seen: EndpointSeen) -> None:
-        """Nobody is to reach a candidate that is not measured."""
-        found = seen.children.get(("Service", names.candidate_name(seen.name)))
-        if found is not None and not found.deleting:
-            await self._writer.delete(found)
+            await self._ask(seen, plan, inputs, permit)
 
     async def _ensure(self, manifest: Manifest, seen: EndpointSeen, permit: EndpointPermit) -> None:
         place = (manifest["kind"], manifest["metadata"]["name"])
@@ -101,12 +102,15 @@ class EndpointApplier:
         if child is None or not same or is_drifted(child, self._writer.accepted):
             await self._writer.apply(sealed, child, permit, repair=same)
 
-    async def _ask(self, seen: EndpointSeen, inputs: ServerInputs, permit: EndpointPermit) -> None:
-        assert seen.trial is not None
-        manifest = build_job(inputs, seen.trial.job)
+    async def _ask(
+        self, seen: EndpointSeen, plan: EndpointPlan, inputs: ServerInputs, permit: EndpointPermit
+    ) -> None:
+        assert plan.trial is not None
+        build = build_watching if isinstance(plan.trial, Canary) else build_measuring
+        manifest = build(inputs, plan.trial.job)
         permit.check(manifest)
         log.info(
-            "candidate measured endpoint=%s/%s job=%s", permit.namespace, seen.name, seen.trial.job
+            "candidate tried endpoint=%s/%s job=%s", permit.namespace, seen.name, plan.trial.job
         )
         await Jobs(client=self.client).create(manifest)
 
@@ -118,7 +122,7 @@ class EndpointApplier:
 
 
 def _build(
-    plan: EndpointPlan, inputs: ServerInputs, revision: RevisionTemplate
+    seen: EndpointSeen, plan: EndpointPlan, inputs: ServerInputs, revision: RevisionTemplate
 ) -> Iterator[Manifest]:
     """What shall be there, addresses last."""
     yield from build_surroundings(inputs)
@@ -126,8 +130,23 @@ def _build(
         yield build_deployment(inputs, revision, plan.replicas)
     if plan.serves:
         yield build_service(inputs, plan.serves)
-    if plan.measures:
+    if plan.trial is not None:
         yield build_candidate(inputs, revision.name)
+    canary = plan.trial if isinstance(plan.trial, Canary) else None
+    if canary is not None:
+        yield build_baseline(inputs, plan.serves)
+    asks = canary is not None and (plan.asks or canary.work is not None)
+    if asks or ("ConfigMap", names.canary_name(seen.name)) in seen.children:
+        percent = canary.percent if canary is not None and asks else 0
+        yield build_canary(inputs, revision.name, percent)
+
+
+def _left_over(seen: EndpointSeen, plan: EndpointPlan) -> Iterator[tuple[str, str]]:
+    """Addresses of trials that nobody goes through: what was a candidate is not to be reached."""
+    if plan.trial is None:
+        yield "Service", names.candidate_name(seen.name)
+    if not isinstance(plan.trial, Canary):
+        yield "Service", names.baseline_name(seen.name)
 
 
 def _server(seen: EndpointSeen, revision: str) -> Child:

@@ -17,7 +17,7 @@ from rollout_operator.endpoint.apply import EndpointApplier
 from rollout_operator.endpoint.inputs import KIND
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.observe import EndpointLook, look
-from rollout_operator.endpoint.plan import is_up, plan_endpoint, wants_measuring
+from rollout_operator.endpoint.plan import find_pending, is_up, plan_endpoint
 from rollout_operator.endpoint.trouble import find_trouble
 from rollout_operator.errors import KubeError, Terminating
 from rollout_operator.jobs.jobs import JobOwner, Jobs
@@ -106,12 +106,14 @@ class EndpointController:
         return replace(seen, trouble=find_trouble(found["items"], seen.target))
 
     async def _measure(self, seen: EndpointSeen) -> EndpointSeen:
-        """With how far the Job is that asks the target's servers. Raises KubeError."""
-        if seen.trial is None or not wants_measuring(seen):
+        """With how far the Job is that measures or watches the target. Raises KubeError."""
+        pending = find_pending(seen)
+        if pending is None:
             return seen
         owner = JobOwner(kind=KIND, namespace=seen.namespace, uid=seen.uid)
-        work = await Jobs(client=self.client).look(owner, seen.trial.job)
-        return replace(seen, trial=replace(seen.trial, work=work))
+        work = await Jobs(client=self.client).look(owner, pending.job)
+        looked = replace(pending, work=work)
+        return replace(seen, trials=tuple(looked if one is pending else one for one in seen.trials))
 
     async def _say(self, stored: Stored, looked: EndpointLook, plan: EndpointPlan) -> None:
         if plan.status is None:

@@ -17,7 +17,7 @@ from rollout_operator.run.render.inputs import Platform
 from rollout_operator.run.render.layers import PodLayers
 
 Manifest = dict[str, Any]
-TEMPLATE_VERSION = "1"
+TEMPLATE_VERSION = "2"
 """Raised with every change of what servers' pods look like: it makes another revision of every endpoint."""
 KIND = "RolloutEndpoint"
 PORT, SERVICE_PORT = 8000, 80
@@ -26,6 +26,7 @@ LEAVE_SECONDS = 10
 GRACE_SECONDS = 15
 """Beside leaving and draining: for processes to end."""
 KEYS_FOLDER = "/var/run/rollout/api-keys"
+CANARY_FOLDER, CANARY_KEY = "/var/run/rollout/canary", "canary.json"
 SERVER, ENGINE = "server", "engine"
 """Containers: our gateway, with an engine of ours or beside a vLLM server."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
-from rollout_operator.endpoint.trial import PASSED, Trial, TrialVerdict
+from rollout_operator.endpoint.trial import PASSED, Canary, Trial, TrialVerdict
 from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
@@ -53,7 +53,7 @@ class EndpointSeen:
     ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
     or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
     without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
-    ``trial``: what is to be found out of the target before it may serve.
+    ``trials``: what is to be found out of the target before it may serve, in order.
     """
 
     name: str
@@ -70,7 +70,7 @@ class EndpointSeen:
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     selects: str = ""
     trouble: str = ""
-    trial: Trial | None = None
+    trials: tuple[Trial | Canary, ...] = ()
 
     @property
     def suspend(self) -> bool:
@@ -96,7 +96,8 @@ class EndpointPlan:
     """What to do, in the order of the fields; ``status`` None writes nothing.
 
     ``keep``: the surroundings, and the Service, which selects ``serves`` where that is one. ``deploy``: the target, with ``replicas``.
-    ``measures``: the target has an address of its own, ``asks``: and the Job that asks there is made. ``verdict``: what is known of it.
+    ``trial``: what the target is about to go through, ``asks``: its Job is made. ``verdict``: what is known of that, with the
+    records of all that it has gone through.
     ``fail``: why the target is given up; ``revive``: that it was given up is taken back. ``scale`` and ``remove``: Deployments by name.
     """
 
@@ -104,7 +105,7 @@ class EndpointPlan:
     serves: str = ""
     deploy: bool = False
     replicas: int = 0
-    measures: bool = False
+    trial: Trial | Canary | None = None
     asks: bool = False
     verdict: TrialVerdict = PASSED
     fail: str = ""

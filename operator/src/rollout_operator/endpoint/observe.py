@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,9 @@ from rollout_operator.cache.store import Store
 from rollout_operator.endpoint.inputs import ServerInputs
 from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import RevisionTemplate, build_revision
-from rollout_operator.endpoint.render.measuring import name_evaluations, name_job
+from rollout_operator.endpoint.render.trials import name_evaluations, name_job, name_watch
 from rollout_operator.endpoint.source import find_model
-from rollout_operator.endpoint.trial import Trial
+from rollout_operator.endpoint.trial import Canary, Trial
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe
 from rollout_operator.run.render.inputs import Platform
@@ -85,19 +85,33 @@ def render(
         platform=platform,
     )
     revision = build_revision(inputs)
-    trial = _find_trial(inputs, revision.name, seen.status)
-    target = replace(seen, target=revision.name, image=inputs.image, model=model, trial=trial)
+    trials = tuple(_find_trials(inputs, revision.name, seen))
+    target = replace(seen, target=revision.name, image=inputs.image, model=model, trials=trials)
     return EndpointLook(seen=target, inputs=inputs, revision=revision)
 
 
-def _find_trial(inputs: ServerInputs, revision: str, status: EndpointStatus) -> Trial | None:
-    """What is to be found out of the target, and what its status says was found; None where nothing is asked."""
-    asked = inputs.spec.promotion.evaluations
-    if not asked:
-        return None
-    job = name_job(inputs, revision)
-    known = [one.measured for one in status.revisions if one.measured_by == job]
-    return Trial(job=job, asked=name_evaluations(asked), measured=known[0] if known else None)
+def _find_trials(
+    inputs: ServerInputs, revision: str, seen: EndpointSeen
+) -> Iterator[Trial | Canary]:
+    """What is to be found out of the target, and what its status says was found."""
+    wanted, known = inputs.spec.promotion, seen.status.revisions
+    if wanted.evaluations:
+        job = name_job(inputs, revision)
+        measured = [one.measured for one in known if one.measured_by == job]
+        yield Trial(
+            job=job,
+            asked=name_evaluations(wanted.evaluations),
+            measured=measured[0] if measured else None,
+        )
+    if wanted.canary_percent and seen.selects in seen.servers and seen.selects != revision:
+        job = name_watch(inputs, revision, seen.selects)
+        figures = [one.canary for one in known if one.watched_by == job]
+        yield Canary(
+            job=job,
+            percent=wanted.canary_percent,
+            guard=wanted.guard,
+            figures=figures[0] if figures else None,
+        )
 
 
 def parse_spec(

@@ -19,6 +19,7 @@ from rollout_operator.run.permitted import (
 )
 
 _API_VERSIONS = {
+    "ConfigMap": "v1",
     "Service": "v1",
     "ServiceAccount": "v1",
     "Deployment": "apps/v1",
@@ -74,12 +75,16 @@ class EndpointPermit:
             return known and head == self.endpoint
         if kind == "Job":
             return known and name == names.measure_name(self.uid, digits)
-        candidate = kind == "Service" and name == names.candidate_name(self.endpoint)
-        return candidate or name == names.server_name(self.endpoint)
+        if kind == "ConfigMap":
+            return name == names.canary_name(self.endpoint)
+        tried = (names.candidate_name(self.endpoint), names.baseline_name(self.endpoint))
+        return name == names.server_name(self.endpoint) or (kind == "Service" and name in tried)
 
     def _look_service(self, spec: Manifest) -> Iterator[Fault]:
-        for name in spec.keys() - {"type", "selector", "ports"}:
+        for name in spec.keys() - {"type", "selector", "ports", "clusterIP"}:
             yield f"spec.{name}", "nothing", spec[name]
+        if spec.get("clusterIP", "None") != "None":
+            yield "spec.clusterIP", "nothing, or None", spec["clusterIP"]
         if spec.get("type") != "ClusterIP":
             yield "spec.type", "ClusterIP", spec.get("type")
         mine = names.server_labels(self.endpoint, self.uid).items()

@@ -4,7 +4,8 @@ A revision is all that its pods are made of, and never changes. A new one comes 
 Service is switched when all of it is ready, and what served before is deleted at the next look: its pods drain by
 themselves. One that does not come up in time is scaled to nothing and marked, and what served goes on. Where a promotion
 has evaluations, they are asked of all its ready servers first, by an address of their own, and one that misses a bar
-ends in the same way: also the first of an endpoint, so that nothing serves which has not passed.
+ends in the same way: also the first of an endpoint, so that nothing serves which has not passed. A canary then answers a
+share of the sessions beside what serves, and ends in that way as soon as it is worse.
 """
 
 from __future__ import annotations
@@ -12,16 +13,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from rollout_api.conditions import Reason
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.status import plan_notes, plan_status
-from rollout_operator.endpoint.trial import FAILED, PASSED, TrialVerdict, judge
+from rollout_operator.endpoint.trial import (
+    PASSED,
+    Canary,
+    Trial,
+    TrialVerdict,
+    mark_failed,
+    read_mark,
+)
 
 SETTLE_SECONDS = 2.0
 """Between the switch of the Service and the end of what served before."""
 PODS_SECONDS = 10.0
 """Between two looks at pods that do not come up."""
 MEASURE_SECONDS = 5.0
-"""Between two looks at the Job that measures."""
+"""Between two looks at the Job that measures or watches."""
 
 
 def plan_endpoint(seen: EndpointSeen, now: datetime) -> EndpointPlan:
@@ -52,15 +61,12 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
         return EndpointPlan(keep=True, serves=current, revive=True, requeue_seconds=SETTLE_SECONDS)
     if (late := _gives_up(seen, current)) is not None:
         return _go_on(seen, current, late)
-    verdict = _judge(seen, current)
-    if verdict.state == "Failed":
-        assert seen.trial is not None
-        words = f"{FAILED}{seen.trial.job}: {verdict.words}"
-        return replace(_go_on(seen, current, words), verdict=verdict)
-    passed = verdict.state == "Passed"
-    serves = seen.target if passed and (not current or is_up(seen)) else current
+    trial, verdict = _try(seen, current)
+    if trial is not None and verdict.state == "Failed":
+        return replace(_go_on(seen, current, mark_failed(trial, verdict.words)), verdict=verdict)
+    serves = seen.target if trial is None and (not current or is_up(seen)) else current
     return replace(
-        _bring_up(seen, current, serves), verdict=verdict, measures=not passed, asks=verdict.starts
+        _bring_up(seen, current, serves), trial=trial, verdict=verdict, asks=verdict.starts
     )
 
 
@@ -81,29 +87,48 @@ def _bring_up(seen: EndpointSeen, current: str, serves: str) -> EndpointPlan:
     )
 
 
-def _judge(seen: EndpointSeen, current: str) -> TrialVerdict:
-    """Whether the target may serve, as far as its evaluations say: asked when all of it is up."""
-    if seen.trial is None or current == seen.target:
-        return PASSED
-    if seen.trial.measured is None and not wants_measuring(seen):
-        return TrialVerdict(state="Waiting")
-    return judge(seen.trial)
+def _try(seen: EndpointSeen, current: str) -> tuple[Trial | Canary | None, TrialVerdict]:
+    """The trial that the target has not passed, and what is known of it; None where it has passed all."""
+    if current == seen.target:
+        return None, PASSED
+    records, figures = {}, []
+    for trial in seen.trials:
+        verdict = _judge(seen, trial)
+        records |= verdict.records
+        if verdict.state != "Passed":
+            return trial, replace(verdict, records=records)
+        figures.append(verdict.figures)
+    return None, replace(PASSED, figures="; ".join(figures), records=records)
 
 
-def wants_measuring(seen: EndpointSeen) -> bool:
-    """Whether the next thing is what the target's Job says."""
-    unknown = seen.trial is not None and seen.trial.measured is None
-    return unknown and seen.selects != seen.target and seen.replicas > 0 and is_up(seen)
+def _judge(seen: EndpointSeen, trial: Trial | Canary) -> TrialVerdict:
+    """What is known: asked when all of the target is up."""
+    asked = trial.known or (seen.replicas > 0 and is_up(seen))
+    return trial.judge() if asked else TrialVerdict(state="Waiting")
+
+
+def find_pending(seen: EndpointSeen) -> Trial | Canary | None:
+    """The trial whose Job says what is next; None where there is none, or servers are waited for."""
+    if seen.selects == seen.target or not seen.replicas or not is_up(seen):
+        return None
+    for trial in seen.trials:
+        if not trial.known:
+            return trial
+        if trial.judge().state != "Passed":
+            return None
+    return None
 
 
 def _is_void(seen: EndpointSeen) -> bool:
-    """Whether the target was given up by evaluations which are not those of now, or that it passes by the bar of now."""
-    found, trial = seen.servers.get(seen.target), seen.trial
-    if found is None or not found.failed.startswith(FAILED):
+    """Whether the target was given up in a trial which is not one of now, or that it passes by the bar of now."""
+    found = seen.servers.get(seen.target)
+    if found is None or not found.failed:
         return False
-    if trial is None or trial.job not in found.failed:
-        return True
-    return trial.measured is not None and judge(trial).state == "Passed"
+    reason, words = read_mark(found.failed)
+    if reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
+        return False
+    same = [one for one in seen.trials if one.failed is reason and one.job in words]
+    return not same or (same[0].known and same[0].judge().state == "Passed")
 
 
 def _stand_still(seen: EndpointSeen, current: str) -> EndpointPlan:
@@ -118,7 +143,7 @@ def _next_look(seen: EndpointSeen, *, switched: bool) -> float | None:
         return SETTLE_SECONDS
     if not is_up(seen):
         return PODS_SECONDS
-    return MEASURE_SECONDS if wants_measuring(seen) else None
+    return MEASURE_SECONDS if find_pending(seen) is not None else None
 
 
 def is_up(seen: EndpointSeen) -> bool:
@@ -134,7 +159,8 @@ def _gives_up(seen: EndpointSeen, current: str) -> str | None:
     found = seen.servers.get(seen.target)
     if found is None or current == seen.target:
         return None
-    if found.failed and (current or found.failed.startswith(FAILED)):
+    tried = read_mark(found.failed)[0] is not Reason.PROGRESS_DEADLINE_EXCEEDED
+    if found.failed and (current or tried):
         return ""
     if not current:
         return None

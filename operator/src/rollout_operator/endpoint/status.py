@@ -14,7 +14,7 @@ from rollout_operator.controller.conditions import ConditionUpdate, Status, no, 
 from rollout_operator.controller.times import render_time
 from rollout_operator.endpoint.inputs import address
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
-from rollout_operator.endpoint.trial import FAILED, describe
+from rollout_operator.endpoint.trial import Canary, read_mark
 from rollout_operator.run.plan.model import EventSpec
 
 Said = tuple[Reason, str]
@@ -53,27 +53,30 @@ def _notes(seen: EndpointSeen, plan: EndpointPlan, status: Status) -> Iterator[E
         words = f"servers of {seen.target} are made for {seen.model}"
         yield _note("Normal", Reason.REVISION_CREATED, words, seen.target)
     if plan.asks:
-        yield _note(
-            "Normal", Reason.EVALUATING, f"{seen.target}: {plan.verdict.words}", seen.target
-        )
+        words = f"{seen.target}: {plan.verdict.words}"
+        yield _note("Normal", _waits(plan), words, seen.target)
     if plan.fail:
         reason, words = _given_up(seen, plan, plan.fail)
         yield _note("Warning", reason, words, seen.target)
     current = status.get("currentRevision")
     if current and current != seen.status.current_revision:
-        figures = "; ".join(map(describe, plan.verdict.measured or ()))
+        figures = plan.verdict.figures
         words = f"{current} serves: {figures}" if figures else f"{current} serves"
         yield _note("Normal", Reason.REVISION_SERVES, words, str(current))
 
 
+def _waits(plan: EndpointPlan) -> Reason:
+    """What a candidate goes through."""
+    return plan.trial.waits if plan.trial is not None else Reason.REVISION_CREATED
+
+
 def _given_up(seen: EndpointSeen, plan: EndpointPlan, why: str) -> Said:
     """That the target serves nobody, and what does."""
-    measured = why.startswith(FAILED)
-    reason = Reason.EVALUATION_FAILED if measured else Reason.PROGRESS_DEADLINE_EXCEEDED
+    reason, words = read_mark(why)
     goes_on = ""
     if plan.serves != seen.target:
         goes_on = f"; {plan.serves} goes on serving" if plan.serves else "; nothing serves"
-    return reason, f"{seen.target}: {why.removeprefix(FAILED)}{goes_on}"
+    return reason, f"{seen.target}: {words}{goes_on}"
 
 
 def _note(kind: Any, reason: Reason, words: str, key: str = "") -> EventSpec:
@@ -112,9 +115,8 @@ def _revisions(seen: EndpointSeen, now: datetime) -> list[Revision]:
 
 def _describe(one: Revision, seen: EndpointSeen, plan: EndpointPlan) -> dict[str, Any]:
     found = seen.servers.get(one.name)
-    if (trial := seen.trial) is not None and plan.verdict.measured and one.name == seen.target:
-        update = {"measured_by": trial.job, "measured": plan.verdict.measured}
-        one = one.model_copy(update=update)
+    if one.name == seen.target:
+        one = one.model_copy(update=dict(plan.verdict.records))
     described = one.model_dump(mode="json", by_alias=True, exclude_none=True)
     if not described["measured"]:
         del described["measured"]
@@ -122,8 +124,16 @@ def _describe(one: Revision, seen: EndpointSeen, plan: EndpointPlan) -> dict[str
         **described,
         "replicas": found.pods if found is not None else 0,
         "ready": found.ready if found is not None else 0,
-        "weight": 100 if one.name == plan.serves else 0,
+        "weight": _weigh(one.name, seen, plan),
     }
+
+
+def _weigh(name: str, seen: EndpointSeen, plan: EndpointPlan) -> int:
+    """Percent of the sessions that a revision answers."""
+    share = plan.trial.percent if isinstance(plan.trial, Canary) and plan.serves else 0
+    if name == plan.serves:
+        return 100 - share
+    return share if name == seen.target else 0
 
 
 # -- conditions ---------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ def _conditions(seen: EndpointSeen, plan: EndpointPlan) -> list[ConditionUpdate]
     found = [available, progress]
     if stalled is not None:
         found.append(yes(ConditionType.STALLED, *stalled))
-    elif progress.reason in (Reason.REVISION_CREATED, Reason.EVALUATING):
+    elif progress.reason in (Reason.REVISION_CREATED, Reason.EVALUATING, Reason.BAKING):
         found.append(yes(ConditionType.RECONCILING, progress.reason, progress.message))
     if seen.suspend and not seen.servers:
         found.append(yes(ConditionType.SUSPENDED, Reason.SUSPENDED, "spec.suspend is true"))
@@ -198,5 +208,5 @@ def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, 
     if plan.serves != seen.target:
         meanwhile = f"; {plan.serves or 'nothing'} serves meanwhile"
     if plan.verdict.state == "Waiting" and plan.verdict.words:
-        return yes(kind, Reason.EVALUATING, f"{seen.target}: {plan.verdict.words}{meanwhile}"), None
+        return yes(kind, _waits(plan), f"{seen.target}: {plan.verdict.words}{meanwhile}"), None
     return yes(kind, Reason.REVISION_CREATED, words + meanwhile), None

@@ -36,7 +36,7 @@ TARGETS_MAX = 32
 class ServeOptions:
     """What ``rollout infer serve`` is told. ``start_seconds`` bounds the start of all engines.
 
-    ``leave_seconds``: as a gateway's. ``makes_key``: one for this session, printed; else the folder of keys has all there are.
+    ``leave_seconds``, ``canary``: as a gateway's. ``makes_key``: one for this session, printed; else the folder of keys has all there are.
     """
 
     targets: tuple[ServeTarget, ...]
@@ -54,6 +54,7 @@ class ServeOptions:
     start_seconds: float = 900.0
     request_seconds: float = 600.0
     leave_seconds: float = 0.0
+    canary: Path | None = None
     asks_for_keys: bool = True
     makes_key: bool = True
 
@@ -194,6 +195,7 @@ class ServingSession:
             traces=options.engine.traces,
             traces_share=options.traces_share,
             files="" if options.files is None else str(options.files),
+            canary="" if options.canary is None else str(options.canary),
         )
 
     def _make_key(self) -> str:

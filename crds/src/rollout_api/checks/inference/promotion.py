@@ -1,4 +1,4 @@
-"""Rules of how a changed endpoint takes over: what its candidate is measured by, and what is not acted on yet."""
+"""Rules of how a changed endpoint takes over: what its candidate is measured by."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollout_api.checks.environment.evaluations import (
     find_unreachable_gates,
 )
 from rollout_api.checks.environment.tools import SANDBOXED_SUITES
-from rollout_api.checks.refusals import not_supported, unread
+from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.endpoint import Promotion
@@ -24,7 +24,6 @@ _BUILTIN = "name a suite that rollout ships: suite: {builtin: {name: gsm8k}}"
 
 def check_promotion(promotion: Promotion) -> Iterator[Problem]:
     """Every problem of an endpoint's promotion."""
-    yield from unread(promotion, ("canary_percent", "bake_seconds"), _FIELD, "of an endpoint")
     asked: Asked = [
         (f"{_FIELD}.evaluations[{place}]", one) for place, one in enumerate(promotion.evaluations)
     ]

@@ -89,6 +89,37 @@ class ApiKey(ApiModel):
     """The key that holds its value; several let it be rotated with overlap."""
 
 
+class CanaryGuard(ApiModel):
+    """How much worse than what serves a candidate may be."""
+
+    min_requests: int = Field(default=200, ge=1, le=1_000_000)
+    """Requests of the candidate before it is judged; one that has had fewer at the end of `bakeSeconds` passes."""
+    max_failed_share: Real = Field(default=0.01, ge=0, le=1)
+    """By how much the share of requests that it fails may exceed that of what serves."""
+    max_first_byte_ratio: Real = Field(default=1.5, ge=1, le=1000)
+    """How many times as long as of what serves the 95th percentile of the time to the first byte may be."""
+
+
+class CanarySide(ApiModel):
+    """What one side of a canary has done while it was watched."""
+
+    requests: int = Field(default=0, ge=0)
+    """Requests that it was given."""
+    failed_share: Real = 0.0
+    """Share of them that it failed."""
+    first_byte_p95: Real | None = None
+    """95th percentile of the seconds to the first byte, of requests that were answered. Unset: there were none."""
+
+
+class CanaryFigures(ApiModel):
+    """A candidate beside what serves."""
+
+    candidate: CanarySide = Field(default_factory=CanarySide)
+    """What the candidate has done."""
+    serving: CanarySide = Field(default_factory=CanarySide)
+    """What serves has done in the same time."""
+
+
 class Promotion(ApiModel):
     """How a changed endpoint becomes what is served: all its servers come up beside the others, and take over when they answer."""
 
@@ -98,10 +129,12 @@ class Promotion(ApiModel):
     evaluation_seconds: int = Field(default=3600, ge=1, le=604_800)
     """Longest time that the evaluations may take; past it the candidate has failed."""
     canary_percent: int = Field(default=0, ge=0, le=100)
-    """Share of requests that the candidate answers while it is watched; 0 switches at once. Not supported by this
-    version: refused."""
+    """Share of sessions that the candidate answers while it is watched, once it has passed `evaluations`; 0 switches at once.
+    A session (header `X-Session-Id`, the body's `user`, or a chat by its beginning) stays on one side."""
     bake_seconds: int = Field(default=600, ge=0, le=604_800)
-    """How long the candidate of a canary is watched. Not supported by this version: refused."""
+    """How long the candidate of a canary is watched."""
+    guard: CanaryGuard = Field(default_factory=CanaryGuard)
+    """What sends the candidate of a canary back at once."""
     progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
     """Longest time without progress; past it the candidate has failed, and the one before goes on serving."""
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -208,6 +241,10 @@ class Revision(ApiModel):
     """The Job that has asked its servers what `promotion.evaluations` says. Unset: not measured."""
     measured: tuple[Measured, ...] = many(16, key="name")
     """What it has found."""
+    watched_by: ObjectName | None = None
+    """The Job that has watched it as a canary. Unset: it was none, or is one."""
+    canary: CanaryFigures | None = None
+    """What it has seen."""
 
 
 class EndpointStatus(ApiModel):

@@ -59,16 +59,26 @@ def build_deployment(inputs: ServerInputs, revision: RevisionTemplate, replicas:
 
 def build_service(inputs: ServerInputs, revision: str) -> Manifest:
     """The address, and which revision answers there."""
-    return _build_address(inputs, names.server_name(inputs.name), revision)
+    port = {"name": "api", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "api"}
+    return _build_address(inputs, names.server_name(inputs.name), revision, {"ports": [port]})
 
 
 def build_candidate(inputs: ServerInputs, revision: str) -> Manifest:
-    """The address of a revision that is measured before it may serve: for whoever measures it."""
-    return _build_address(inputs, names.candidate_name(inputs.name), revision)
+    """The pods of a revision that may not serve yet, by name: for those who measure it, and for sessions that are sent on."""
+    return _build_pods_address(inputs, names.candidate_name(inputs.name), revision)
 
 
-def _build_address(inputs: ServerInputs, name: str, revision: str) -> Manifest:
-    port = {"name": "api", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "api"}
+def build_baseline(inputs: ServerInputs, revision: str) -> Manifest:
+    """The pods of what serves, by name: for whoever watches a candidate beside them."""
+    return _build_pods_address(inputs, names.baseline_name(inputs.name), revision)
+
+
+def _build_pods_address(inputs: ServerInputs, name: str, revision: str) -> Manifest:
+    port = {"name": "api", "port": PORT, "protocol": "TCP", "targetPort": "api"}
+    return _build_address(inputs, name, revision, {"clusterIP": "None", "ports": [port]})
+
+
+def _build_address(inputs: ServerInputs, name: str, revision: str, how: Manifest) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -76,7 +86,7 @@ def _build_address(inputs: ServerInputs, name: str, revision: str) -> Manifest:
         "spec": {
             "type": "ClusterIP",
             "selector": {**inputs.selector, names.LABEL_REVISION: revision},
-            "ports": [port],
+            **how,
         },
     }
 

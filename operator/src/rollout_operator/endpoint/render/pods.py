@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rollout_api import names
 from rollout_api.serving import VARIABLE, ServeOrder
 from rollout_api.v1alpha1.inference.endpoint import ServingEngine
 from rollout_operator.endpoint.inputs import (
+    CANARY_FOLDER,
+    CANARY_KEY,
     ENGINE,
     GRACE_SECONDS,
     KEYS_FOLDER,
@@ -46,7 +49,7 @@ from rollout_operator.run.render.volumes import (
 
 COMMAND = ["python", "-m", "rollout.entrypoints.serving.pod"]
 PLACE = [*COMMAND, "--place"]
-KEYS_VOLUME, ENGINE_VOLUME = "api-keys", "engine"
+KEYS_VOLUME, ENGINE_VOLUME, CANARY_VOLUME = "api-keys", "engine", "canary"
 START_PERIOD_SECONDS, START_SECONDS_MAX = 5, 24 * 3600
 """Of a model's load time; whether a revision takes too long is the Deployment's progress deadline to say."""
 
@@ -97,6 +100,7 @@ def build_order(inputs: ServerInputs) -> ServeOrder:
         request_seconds=spec.request_seconds,
         drain_seconds=spec.drain_seconds,
         leave_seconds=LEAVE_SECONDS,
+        canary_file=f"{CANARY_FOLDER}/{CANARY_KEY}",
     )
 
 
@@ -117,6 +121,7 @@ def build_mounts(inputs: ServerInputs) -> list[Mount]:
     ]
     if inputs.spec.api_keys:
         mounts.append(_keys(inputs))
+    mounts.append(_canary(inputs))
     if inputs.vllm is not None:
         source = {"emptyDir": {"medium": "Memory"}}
         folder = Mount(name=ENGINE_VOLUME, path=contract.ENGINE_FOLDER, source=source, engine=True)
@@ -137,6 +142,14 @@ def _keys(inputs: ServerInputs) -> Mount:
     ]
     projected = {"projected": {"sources": sources, "defaultMode": READABLE}}
     return Mount(name=KEYS_VOLUME, path=KEYS_FOLDER, source=projected, read_only=True)
+
+
+def _canary(inputs: ServerInputs) -> Mount:
+    """Where a candidate is told of: a ConfigMap that may not be there."""
+    source = {"name": names.canary_name(inputs.name), "optional": True}
+    return Mount(
+        name=CANARY_VOLUME, path=CANARY_FOLDER, source={"configMap": source}, read_only=True
+    )
 
 
 def _server(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
@@ -220,7 +233,7 @@ def _place_model(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
     needed = [
         replace(one, read_only=False) if one.name == CACHE_VOLUME else one
         for one in mounts
-        if one.name not in (ENGINE_VOLUME, KEYS_VOLUME, "shm")
+        if one.name not in (ENGINE_VOLUME, KEYS_VOLUME, CANARY_VOLUME, "shm")
     ]
     return {
         **_ours(MODELS, inputs, PLACE),

@@ -30,10 +30,11 @@ from rollout.inference.gateway.exchange import (
     Exchange,
     end_refused,
 )
+from rollout.inference.gateway.forwarding import CANARY_HEADER
 from rollout.inference.gateway.keys import ApiKey, KeyRefused
 from rollout.inference.gateway.metrics import CONTENT_TYPE
 from rollout.inference.gateway.request_log import BodyKeeper
-from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, read_ask
+from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, Ask, read_ask
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 from rollout.inference.gateway.rules.streaming import AnswerNotes
 from rollout.inference.gateway.state import GatewayState, allows
@@ -42,6 +43,9 @@ from rollout.inference.gateway.table import ServedVersion
 log = logging.getLogger(__name__)
 
 OWNER = "rollout"
+CANDIDATE = "candidate"
+"""What requests that are sent on are noted under while they are open."""
+SESSION_HEADER = "X-Session-Id"
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 FILE_PATHS = ("/v1/files", "/v1/files/{rest:.*}", "/v1/batches", "/v1/batches/{rest:.*}")
@@ -142,6 +146,8 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
     body = await _read_body(state, request)
     ask = read_ask(path, body)
     pool = state.resolve(ask.model, key)
+    if (answer := await _ask_candidate(state, key, ask, request, body)) is not None:
+        return answer
     span = state.begin_span(ask, pool.version, request.headers.get("traceparent", ""), began)
     left = state.budgets.reserve(key, ask.tokens, began)
     live = state.live.begin(key.id, pool.version.name, began)
@@ -167,6 +173,24 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
         state.live.end(live)
         state.budgets.settle(key, ask.tokens, exchange.tokens_used)
         exchange.record()
+
+
+async def _ask_candidate(
+    state: GatewayState, key: ApiKey, ask: Ask, request: web.Request, body: bytes
+) -> web.StreamResponse | None:
+    """The answer of a candidate's servers, where the session is theirs; its limits and deadlines are theirs, too."""
+    session = request.headers.get(SESSION_HEADER, "").encode() or ask.session
+    if CANARY_HEADER in request.headers or not state.canary.takes(key.id.encode() + b"/" + session):
+        return None
+    live = state.live.begin(key.id, CANDIDATE, time.monotonic())
+    try:
+        answer = await state.candidate.answer(
+            state.canary, request, body, live, request[REQUEST_ID]
+        )
+    finally:
+        state.live.end(live)
+    state.metrics.canary.labels("fell_back" if answer is None else "answered").inc()
+    return answer
 
 
 async def _conduct(exchange: Exchange) -> web.StreamResponse:

@@ -67,6 +67,8 @@ class GatewayMetrics:
         self.requests = count("rollout_gateway_requests", what, ("version", "route", "code"))
         self.rejected = count("rollout_gateway_rejected", "Requests refused by us.", ("reason",))
         self.retries = count("rollout_gateway_retries", "Requests sent to a second engine.")
+        what = "Requests sent on to a candidate: answered by it, or fell back to the servers that are here."
+        self.canary = count("rollout_gateway_canary_requests", what, ("outcome",))
         what = "Tokens of ended requests, as engines counted them."
         self.tokens = count("rollout_gateway_tokens", what, ("version", "kind"))
         what = "Lines of the request log that were not written."

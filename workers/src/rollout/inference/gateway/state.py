@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from rollout.errors import SpecError
+from rollout.inference.gateway.forwarding import CandidateClient
 from rollout.inference.gateway.keys import ApiKey, KeyFile, KeyRing
 from rollout.inference.gateway.live import LiveBounds, LiveRequests
 from rollout.inference.gateway.metrics import GatewayMetrics
 from rollout.inference.gateway.pools import HEALTH_AGAIN_SECONDS, VersionPool, find_pool
 from rollout.inference.gateway.request_log import RequestLog
+from rollout.inference.gateway.rules.canary import NOBODY, read_canary
 from rollout.inference.gateway.rules.limits import KeyBudgets
 from rollout.inference.gateway.rules.queueing import QueueBounds
 from rollout.inference.gateway.rules.refusals import ApiRefusal
@@ -43,6 +45,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``admin`` is a Unix socket for whoever started it. ``is_open``: no key is asked for. ``leave_seconds``: a gateway that is
     told to end goes on taking requests for so long, each on a connection that it then closes, until nobody sends it any.
+    ``canary``: the file that says which sessions a candidate's servers answer (``read_canary``); empty: none.
     ``files``: folder of uploaded files and batches; empty: it keeps none. ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
     """
 
@@ -70,6 +73,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     traces_share: float = 1.0
     is_open: bool = False
     leave_seconds: float = 0.0
+    canary: str = ""
 
 
 class GatewayState:
@@ -99,6 +103,8 @@ class GatewayState:
         self._key_file = KeyFile(Path(settings.keys), is_open=settings.is_open)
         self.ring: KeyRing = self._key_file.read()
         self._table_watch = _FileWatch(Path(settings.table), read_table)
+        self.canary, self.candidate = NOBODY, CandidateClient()
+        self._canary_watch = _FileWatch(Path(settings.canary), read_canary)
         self._key_watch = _FileWatch(self._key_file.path, lambda _: self._key_file.read())
 
     @property
@@ -134,6 +140,9 @@ class GatewayState:
         table = self._table_watch.changed()
         if table is not None:
             self._take(table)
+        if self.settings.canary and (canary := self._canary_watch.changed()) is not None:
+            log.info("canary url=%s percent=%d", canary.url, canary.percent)
+            self.canary = canary
         await self._close_retired()
 
     async def keep(self) -> None:
@@ -171,6 +180,7 @@ class GatewayState:
         """Close the clients of all engines."""
         for pool in self.pools:
             await pool.close()
+        await self.candidate.close()
         if self.log is not None:
             await asyncio.to_thread(self.log.close)
         if self.traces is not None:

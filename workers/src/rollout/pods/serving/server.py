@@ -120,6 +120,7 @@ def build_options(order: ServeOrder, engine: Path | None) -> ServeOptions:
         leave_seconds=order.leave_seconds,
         request_seconds=order.request_seconds,
         start_seconds=START_SECONDS_MAX,
+        canary=Path(order.canary_file) if order.canary_file else None,
         asks_for_keys=bool(order.keys),
         makes_key=False,
     )

@@ -74,7 +74,8 @@ class Ask:
     """One request, checked. ``fields`` is what to pass on, a JSON object; ``tokens`` is a guess of its cost.
 
     ``usage_asked``: the client wants the usage event of a stream. ``lead`` is the beginning of its prompt's bytes, by
-    which engines with a cache of prefixes are chosen.
+    which engines with a cache of prefixes are chosen. ``session`` is the same in every request of a conversation: the user that is
+    named, or how it began.
     """
 
     path: str
@@ -85,6 +86,7 @@ class Ask:
     prompt_tokens: int
     tokens: int
     lead: bytes
+    session: bytes = b""
 
     def encode(self, model: str, salt: str | None) -> bytes:
         """The body for an engine. A stream always ends with its usage, so that it can be counted."""
@@ -126,6 +128,7 @@ def read_ask(path: str, body: bytes) -> Ask:
         for name, value in fields.items()
         if name not in LEFT_OUT and name not in {"model", "stream_options"} and value is not None
     }
+    lead = _encode(passed.get("messages", passed.get("prompt", passed.get("input"))))
     return Ask(
         path=path,
         model=model,
@@ -134,8 +137,22 @@ def read_ask(path: str, body: bytes) -> Ask:
         usage_asked=usage_asked,
         prompt_tokens=prompt_tokens,
         tokens=prompt_tokens + _completion_tokens(path, fields),
-        lead=_encode(passed.get("messages", passed.get("prompt", passed.get("input")))),
+        lead=lead,
+        session=_session(fields) or lead,
     )
+
+
+def _session(fields: Mapping[str, Any]) -> bytes:
+    """The user that a client names, else a chat up to the first thing that its user said; empty: the prompt itself."""
+    for name in ("user", "prompt_cache_key", "safety_identifier"):
+        if isinstance(fields.get(name), str) and fields[name]:
+            return f"{name}={fields[name]}".encode()
+    given = fields.get("messages")
+    messages = given if isinstance(given, list) else []
+    for place, one in enumerate(messages):
+        if isinstance(one, dict) and one.get("role") == "user":
+            return _encode(messages[: place + 1])
+    return b""
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
