@@ -1,20 +1,25 @@
 """The programs in docs/examples: each is started as its first lines say, on a few rows, and says what was learned."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from docs_kit import ROOT
+from serve_kit import ServedTraining
 
 pytestmark = pytest.mark.process
 PROGRAMS = ROOT / "docs" / "examples" / "programs"
 DATA = ROOT / "manifests" / "samples" / "data"
 
 
-def run(folder, name, *words):
+def run(folder, name, *words, **variables):
     program = [sys.executable, PROGRAMS / name, *map(str, words)]
-    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300)
+    env = {**os.environ, **variables}
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=900, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -37,3 +42,56 @@ def test_an_agent_searches_from_one_file(tmp_path):
     said = run(tmp_path, "musique.py", questions, "--steps", 1, "--eval-limit", 4)
 
     assert "step 0: F1 of 0.5 or more in" in said
+
+
+@contextmanager
+def served(folder, base):
+    """A service of its own, as variables that programs read."""
+    one = ServedTraining(home=folder, base=base)
+    one.start()
+    try:
+        yield {"TINKER_BASE_URL": one.url, "TINKER_API_KEY": one.key}
+    finally:
+        one.kill()
+
+
+def said_of_steps(said, name):
+    return [float(one) for one in re.findall(rf"^step \d+: .*{name} ([\d.]+)", said, re.MULTILINE)]
+
+
+def write_digits(folder):
+    """Questions whose answers a tiny model hits by chance."""
+    rows = [
+        {"question": f"How many, {i}?", "answer": f"So. #### {i % 2 * 4 + 3}"} for i in range(4)
+    ]
+    (folder / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), "utf-8")
+
+
+def test_gsm8k_is_a_loop_of_ones_own_in_one_file(tmp_path):
+    write_digits(tmp_path)
+    small = ("--steps", 2, "--prompts", 4, "--group", 16, "--new-tokens", 8)
+    with served(tmp_path, "tiny=rollout://tiny-qwen2?hidden=32&layers=1") as variables:
+        said = run(tmp_path, "gsm8k_loop.py", ".", *small, **variables)
+        again = run(tmp_path, "gsm8k_loop.py", ".", *small, **variables)
+    assert len(said_of_steps(said, "gradient")) == 2
+    assert said.splitlines()[:2] == again.splitlines()[:2]  # chains and all
+
+
+def test_an_agent_searches_in_a_loop_of_ones_own_in_one_file(tmp_path):
+    questions = DATA / "two-hops" / "questions.jsonl"
+    small = ("--plain", "--steps", 2, "--prompts", 4, "--group", 4, "--new-tokens", 24)
+    with served(tmp_path, "agent=rollout://tiny-agent?tool=search") as variables:
+        said = run(tmp_path, "musique_loop.py", questions, *small, **variables)
+    assert len(said_of_steps(said, "F1")) == 2
+    assert all(turns > 16 for turns in said_of_steps(said, "turns"))
+    assert "sampler_weights/final" in said
+
+
+@pytest.mark.slow
+def test_an_agent_learns_to_search_in_a_loop_of_ones_own(tmp_path):
+    questions = DATA / "two-hops" / "questions.jsonl"
+    words = ("--plain", "--steps", 14, "--prompts", 8, "--new-tokens", 24, "--learning-rate", 2e-3)
+    with served(tmp_path, "agent=rollout://tiny-agent?tool=search") as variables:
+        said = run(tmp_path, "musique_loop.py", questions, *words, **variables)
+    found = said_of_steps(said, "F1")
+    assert sum(found[-3:]) > sum(found[:3]) + 1

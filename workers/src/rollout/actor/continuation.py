@@ -73,7 +73,9 @@ def _repeat_reply(
     completion = Completion(
         token_ids=said, logprobs=prefix.logprobs[start:end], finish=finish, spans=()
     )
-    return take_completion(episode, completion, said, renderer, task)
+    return take_completion(
+        episode, completion, said, renderer, sampling=task.sampling, version=task.version
+    )
 
 
 async def _repeat_answer(episode: Episode, prefix: Prefix, answers: EnvAnswers) -> Episode | None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.errors import DataError
-from rollout.protocol.messages import Task
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
 from rollout.turns import Action, Budgets, Ending, State, ToolSpec
@@ -147,16 +146,18 @@ def take_completion(
     completion: Completion,
     said: Sequence[int],
     renderer: Renderer,
-    task: Task,
+    *,
+    sampling: SamplingParams,
+    version: WeightVersion,
 ) -> Episode:
     """The episode after the policy's turn; it has ended when the reply was cut off by a limit.
 
     ``said`` are the tokens of the whole reply, those before an interruption included.
     """
-    reply = reply_text(said, task.sampling, renderer)
+    reply = reply_text(said, sampling, renderer)
     parts = renderer.parse_reply(reply, said, episode.tools, episode.turn)
     message = Message(role="assistant", content=parts)
-    told = _take_tokens(episode, completion, task.version)
+    told = _take_tokens(episode, completion, version)
     return replace(
         told,
         messages=(*episode.messages, message),

@@ -130,7 +130,14 @@ class GroupInPlay:
             return replace(part, seed=self._stage.noise(part, self._task))
         before = episode.token_ids[len(episode.token_ids) - episode.begun :]
         said = before + completion.token_ids
-        return take_completion(episode, completion, said, self._stage.renderer, self._task)
+        return take_completion(
+            episode,
+            completion,
+            said,
+            self._stage.renderer,
+            sampling=self._task.sampling,
+            version=self._task.version,
+        )
 
     def _start_late(self, sample: int, error: Overdue) -> None:
         self._lost[sample] = f"the environment did not start: {error}"
