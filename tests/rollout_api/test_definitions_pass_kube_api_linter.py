@@ -89,6 +89,15 @@ def defaultorrequired(place: Place) -> bool:
     return "default" in place.schema and place.name in place.parent.get("required", ())
 
 
+def defaulttype(place: Place) -> bool:
+    """An API server refuses a definition whose default is of another type than its field."""
+    kinds = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
+    if "default" not in place.schema or place.schema.get("type") not in kinds:
+        return False
+    default, kind = place.schema["default"], place.schema["type"]
+    return not isinstance(default, kinds[kind]) or (kind == "integer" and default is True)
+
+
 def integers(place: Place) -> bool:
     schema = place.schema
     bounded = "minimum" in schema and ("maximum" in schema or ".status" in place.path)
@@ -154,6 +163,7 @@ RULES: tuple[Callable[[Place], bool], ...] = (
     arrayofstruct,
     conditions,
     defaultorrequired,
+    defaulttype,
     integers,
     maxlength,
     maxproperties,
@@ -197,7 +207,7 @@ BROKEN: Schema = {
         "wait": {"type": "string", "format": "duration"},
         "share": {"type": "number", "nullable": True},
         "each": {"type": "object", "additionalProperties": {"type": "integer"}},
-        "endTimestamp": {"type": "string"},
+        "endTimestamp": {"type": "string", "default": 0.5},
         "podReference": {"type": "string"},
     },
 }

@@ -102,7 +102,7 @@ def build_figures(candidate: Counts, serving: Counts) -> CanaryFigures:
 def _side(requests: float, failed: float, counts: Counts) -> CanarySide:
     return CanarySide(
         requests=int(requests),
-        failed_share=min(1.0, failed / requests) if requests else 0.0,
+        failed_share=min(1.0, failed / requests) if requests else None,
         first_byte_p95=find_quantile(counts, SHARE),
     )
 

@@ -94,10 +94,10 @@ class CanaryGuard(ApiModel):
 
     min_requests: int = Field(default=200, ge=1, le=1_000_000)
     """Requests of the candidate before it is judged; one that has had fewer at the end of `bakeSeconds` passes."""
-    max_failed_share: Real = Field(default=0.01, ge=0, le=1)
-    """By how much the share of requests that it fails may exceed that of what serves."""
-    max_first_byte_ratio: Real = Field(default=1.5, ge=1, le=1000)
-    """How many times as long as of what serves the 95th percentile of the time to the first byte may be."""
+    max_failed_share: Real | None = Field(default=None, ge=0, le=1)
+    """By how much the share of requests that it fails may exceed that of what serves. Unset: 0.01."""
+    max_first_byte_ratio: Real | None = Field(default=None, ge=1, le=1000)
+    """How many times as long as of what serves the 95th percentile of the time to the first byte may be. Unset: 1.5."""
 
 
 class CanarySide(ApiModel):
@@ -105,8 +105,8 @@ class CanarySide(ApiModel):
 
     requests: int = Field(default=0, ge=0)
     """Requests that it was given."""
-    failed_share: Real = 0.0
-    """Share of them that it failed."""
+    failed_share: Real | None = None
+    """Share of them that it failed. Unset: there were none."""
     first_byte_p95: Real | None = None
     """95th percentile of the seconds to the first byte, of requests that were answered. Unset: there were none."""
 
@@ -117,7 +117,7 @@ class CanaryFigures(ApiModel):
     candidate: CanarySide = Field(default_factory=CanarySide)
     """What the candidate has done."""
     serving: CanarySide = Field(default_factory=CanarySide)
-    """What serves has done in the same time."""
+    """What serves, counted over the same time."""
 
 
 class Promotion(ApiModel):
