@@ -22,7 +22,7 @@ from rollout.cli import (
     schemas,
     ui,
 )
-from rollout.cli.book import verifying
+from rollout.cli.book import manifesting, verifying
 from rollout.cli.cluster import changing, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
@@ -75,6 +75,7 @@ app.add_typer(training.app, name="train")
 runs.app.command("compare")(comparing.compare)
 runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
+runs.app.command("to-manifest")(manifesting.to_manifest)
 app.add_typer(runs.app, name="runs")
 app.command("verify-resume")(verifying.verify_resume)
 app.add_typer(environments.app, name="env")
