@@ -17,6 +17,8 @@ LIGHT = [
     ("rollout.supervisor", HEAVY),
     ("rollout.entrypoints.coordinator", HEAVY),
     ("rollout.report", HEAVY),
+    ("rollout.report.service_tables", HEAVY),
+    ("rollout.service.reading.summary", HEAVY),
     ("rollout.console.serve", HEAVY | {"matplotlib", "pyarrow"}),
     ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
     ("rollout.serving.session", HEAVY),

@@ -144,3 +144,23 @@ async def test_texts_that_would_move_a_terminal_are_shown_as_text(served):
     await client.answer(await client.backward([sequence_datum()], "\x1b[2Jgone"))
     for command in ("show", "trace"):
         assert "\x1b" not in rollout("runs", command, client.model, *service)
+
+
+async def test_what_does_not_read_a_book_says_so_and_a_bad_book_hides_no_run(
+    served, tmp_path, monkeypatch
+):
+    running, client, _ = served
+    monkeypatch.setenv("ROLLOUT_HOME", str(tmp_path))
+    with pytest.raises(SpecError, match="which this command does not read"):
+        rollout("runs", "report", client.model)
+    with pytest.raises(SpecError, match="TRAJECTORY 'abc'"):
+        rollout("runs", "trace", client.model, "abc")
+    with pytest.raises(SpecError, match="--sort reward"):
+        rollout("runs", "samples", client.model, "--sort", "reward")
+    await running.stop()
+    change(running.folder / "calls.sqlite", "PRAGMA user_version = 99")
+    assert told("runs", "list") == []
+    with pytest.raises(SpecError, match="no run 'nobody'"):
+        rollout("runs", "show", "nobody")
+    with pytest.raises(LedgerError, match="format 99"):
+        rollout("runs", "show", client.model)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
 
 import pytest
 from reading_kit import rollout, told
+from serve_kit import COMMAND
 from service_kit import STEP, TINY, sequence_datum, wire_datum
 
 from rollout.errors import SpecError
@@ -89,6 +92,44 @@ async def test_fine_tuning_becomes_a_run_on_the_same_rows_that_can_be_planned(be
     assert [text for text in found["left_out"] if "seed 1" not in text] == []
     assert "Left out" in (out / "run.yaml").read_text()
     rollout("plan", "-f", str(out / "run.yaml"))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+async def test_the_run_of_the_manifest_takes_the_losses_of_the_loop(
+    begun, tiny_base, tmp_path, monkeypatch
+):
+    """The adapter begins at zero whatever its seed: the first loss is the same number."""
+    client, out, words = begun
+    data = [row_datum(tiny_base, *row, weight=1 / 8) for row in SUMS]
+    for _ in range(3):
+        await step_on(client, data, learning_rate=1e-2)
+    rollout(*words)
+    recorded = [one["loss"] for one in told("runs", "show", client.model, *words[-2:])["losses"]]
+
+    home = tmp_path / "home"
+    monkeypatch.setenv("ROLLOUT_HOME", str(home))
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*COMMAND, "run", "-f", str(out / "run.yaml")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rollout(
+        "runs",
+        "export",
+        "from-service",
+        "--to",
+        str(home / "x"),
+        "--format",
+        "jsonl",
+        "--what",
+        "metrics",
+    )
+    taken = [json.loads(line)["loss"] for line in (home / "x" / "metrics.jsonl").open()]
+    assert taken[0] == pytest.approx(recorded[0], rel=1e-5)
+    assert taken[-1] == pytest.approx(recorded[-1], rel=0.05)
 
 
 async def test_what_a_manifest_does_not_say_is_told_line_by_line(begun, tiny_base):

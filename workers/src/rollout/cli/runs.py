@@ -50,10 +50,17 @@ class SortBy(StrEnum):
 
 
 def find(run: str) -> Path:
-    """A run's folder. Raises SpecError when there is none."""
-    from rollout.runs.run_dir import find_run
+    """A run's folder. Raises SpecError when there is none, and for a service's model, which has no folder."""
+    from rollout.errors import SpecError
 
-    return find_run(run)
+    found = find_either(run, None)
+    if isinstance(found, Path):
+        return found
+    found.book.close()
+    raise SpecError(
+        f"{run!r} is a model of a training service, which this command does not read: use runs show, trace, samples,"
+        " export or to-manifest, or verify-resume"
+    )
 
 
 @app.command("list")

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from rollout.service.reading.finding import OpenedModel
     from rollout.service.reading.samples import Decode
 
+MODEL_MARK = ":train:"
+"""In the ids of models, between their session's and their number."""
+
 ServiceOption = Annotated[
     Path | None,
     typer.Option(
@@ -47,7 +50,7 @@ def find_either(given: str, service: Path | None) -> Path | OpenedModel:
     except SpecError as error:
         found = _of_home(given)
         if found is None:
-            raise SpecError(f"{error}") from error
+            raise SpecError(f"{error}; nor is it a model of {service_folder(None)}") from error
         return found
 
 
@@ -70,10 +73,21 @@ def find_model(given: str, service: Path | None) -> OpenedModel:
 
 
 def _of_home(given: str) -> OpenedModel | None:
+    """A model of the service under ROLLOUT_HOME; a book that cannot be read has none that is not named as models are."""
+    from rollout.cli.output import print_note
+    from rollout.errors import LedgerError
     from rollout.service.reading.finding import has_book, open_model
 
     folder = service_folder(None)
-    return open_model(folder, given) if has_book(folder) else None
+    if not has_book(folder):
+        return None
+    try:
+        return open_model(folder, given)
+    except LedgerError as error:
+        if MODEL_MARK in given:
+            raise
+        print_note(f"note: {error}")
+        return None
 
 
 def require_base(opened: OpenedModel, base: str | None) -> str:

@@ -27,6 +27,10 @@ def reward(prompts, completions, rows):
 '''
 
 
+NUMBERS = ("beta1", "beta2", "eps", "weight_decay", "grad_clip_norm")
+"""Of a step, beside its learning rate."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferredManifest:
     """``document`` is of a RolloutRun; ``left_out`` one sentence for each thing that it does not say."""
@@ -83,6 +87,11 @@ def _optimizer(loop: RecordedLoop) -> tuple[dict[str, Any], list[str]]:
         said.append(
             f"learning rates ({span}) follow no schedule of a manifest: it has the first step's for all"
         )
+    said += [
+        f"{name} {value} of optim_step is in no manifest"
+        for name, value in asked.items()
+        if name not in NUMBERS and value
+    ]
     peak, schedule = found
     adamw = {
         "learningRate": number(peak),
@@ -130,7 +139,8 @@ def _common(opened: OpenedModel, loop: RecordedLoop) -> list[str]:
             f"the adapter was drawn with seed {opened.model.adapter.seed}: the run draws its own",
         ),
     ]
-    return [text for holds, text in said if holds]
+    kinds = [f"{count} calls of {kind}: not in it" for kind, count in loop.others.items()]
+    return [*kinds, *(text for holds, text in said if holds)]
 
 
 __all__ = ["REWARD", "InferredManifest", "LoopRefused", "infer_manifest"]

@@ -11,11 +11,19 @@ from rollout.errors import SpecError
 from rollout.service.calls import ForwardBackward, LossAnswer, RefusedAnswer
 from rollout.service.reading.finding import OpenedModel
 from rollout.service.reading.steps import StepFold, TakenStep, read_calls
-from rollout.service.reading.words import plain_fields
+from rollout.service.reading.words import kind_name, plain_fields
 
 VARIANTS_MAX = 64
 """Different settings of a step or a loss that are told apart; a loop with more is said to change them."""
 SUPERVISED = "cross_entropy"
+EXPRESSED = (
+    "forward_backward",
+    "optim_step",
+    "save_weights_for_sampler",
+    "save_state",
+    "refused_call",
+)
+"""Kinds of calls that a manifest has, or that change nothing of what it says."""
 POLICY = ("importance_sampling", "ppo", "cispo")
 
 
@@ -33,6 +41,7 @@ class RecordedLoop:
     rates: array[float] = field(default_factory=lambda: array("d"))
     sequences_min: int = 0
     sequences_max: int = 0
+    others: Counter[str] = field(default_factory=Counter)
     forward_only: int = 0
     refused: int = 0
     waiting: int = 0
@@ -58,6 +67,8 @@ def record_loop(opened: OpenedModel) -> RecordedLoop:
     loop, fold = RecordedLoop(), StepFold()
     for one in read_calls(opened.book, opened.model.id):
         step = fold.take(one)
+        if kind_name(one.call) not in EXPRESSED:
+            loop.others[kind_name(one.call)] += 1
         loop.waiting += one.answer is None
         loop.refused += isinstance(one.answer, RefusedAnswer)
         if step is not None:

@@ -110,4 +110,10 @@ def _row(
 
 def _input(datum: CallDatum, name: str) -> np.ndarray | None:
     tensor = datum.inputs.get(name)
-    return None if tensor is None else np.frombuffer(tensor.data, DTYPES[tensor.dtype])
+    if tensor is None:
+        return None
+    if len(tensor.shape) != 1 or tensor.dtype not in DTYPES:
+        raise LoopRefused(
+            f"loss_fn_inputs.{name}: {tensor.dtype} of shape {list(tensor.shape)}; a row has one number for each token"
+        )
+    return np.frombuffer(tensor.data, DTYPES[tensor.dtype])
