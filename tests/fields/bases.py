@@ -175,6 +175,12 @@ BASES: dict[str, Document] = {
             "infer": {"data": {"jsonl": {"uri": ROWS_URI}}, "output": {"uri": "out"}},
         }
     ),
+    "served": run(
+        {
+            "model": TEACHER,
+            "serve": {"modelName": "tiny", "apiKeys": [{"name": "ann", **SECRET}]},
+        }
+    ),
     "evaluated": grpo(spec={"evaluations": [SUITE]}),
     "evaluated-rows": grpo(
         spec={

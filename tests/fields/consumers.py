@@ -121,6 +121,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="of an inference run: each row's prompt, how it is sampled, its task, the lines and the place of its results",
         ask=_worker(working.observe_batch),
     ),
+    "service": Consumer(
+        kind="training service",
+        what="its base models by name, its threads, and what it leaves out",
+        ask=_worker(working.observe_service),
+    ),
     "scores": Consumer(
         kind="rewards",
         what="the rewards of the same answers",

@@ -37,7 +37,8 @@ RUNS: dict[str, Row] = {
         edits={"spec.restoreFrom": {"object": {"uri": "s3://b", "digest": "sha256:" + "0" * 64}}},
     ),
     # -- inference: refused first, as a value that is refused is also one that rows are read by
-    "spec.serve": row("grpo", "refused", edits={"spec.train": None, "spec.serve": {}}),
+    "spec.serve": row("served", "service", "children"),
+    "spec.serve.maxModels": row("served", "refused"),
     "spec.infer": row("infer", "refused", "batch"),
     "spec.infer.data.jsonl.uri": row("infer", "batch"),
     "spec.infer.data.jsonl.digest": row("infer", "batch"),

@@ -20,6 +20,7 @@ WRITERS = (
     "operator/src/rollout_operator/run/plan/*.py",
     "operator/src/rollout_operator/run/plan/status/*.py",
     "workers/src/rollout/coordinator/status/*.py",
+    "workers/src/rollout/pods/serving/training.py",
 )
 """Where statuses are built; a writer elsewhere is added here."""
 ALL = "**"

@@ -52,6 +52,7 @@ from rollout.runs.resolve import ResolveRequest
 from rollout.runs.run_dir import RunDir
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype
+from rollout.service.settings import settings_of_spec
 from rollout.supervisor.processes import Machine, plan_bounds, plan_processes
 from rollout.supervisor.watch import LastMove, check_bounds, find_stuck
 from rollout.tools.mcp.source import McpSource
@@ -62,6 +63,7 @@ from rollout_api import parse_run, resolve
 from rollout_api.checks import check_spec
 from rollout_api.checks.environment.plugins import find_plugins
 from rollout_api.checks.facts import Facts, ModelFacts
+from rollout_api.v1alpha1.run import RolloutRunSpec
 
 MACHINE = Machine(cpus=8)
 LARGE = ModelFacts(
@@ -128,6 +130,12 @@ def observe_prompts(document: Mapping[str, Any], place: Place) -> Any:
 def observe_export(document: Mapping[str, Any], place: Place) -> Any:
     """Where the model of a run that has ended well goes."""
     return find_output(build_config(document, place).spec)
+
+
+def observe_service(document: Mapping[str, Any], place: Place) -> Any:
+    """What a training service is told when it starts."""
+    spec = RolloutRunSpec.model_validate(document["spec"])
+    return settings_of_spec(spec, place.folder, place.folder)
 
 
 def observe_batch(document: Mapping[str, Any], place: Place) -> Any:

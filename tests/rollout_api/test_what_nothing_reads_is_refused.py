@@ -99,15 +99,6 @@ def test_what_is_to_come_has_its_place_and_is_refused_by_name(field, part, value
     assert errors[0].fix
 
 
-def test_training_that_a_client_drives_keeps_its_place_and_is_refused_by_name():
-    spec = {"model": {"uri": "rollout://tiny-adder", "lora": {"rank": 8}}, "serve": {}}
-
-    [problem] = check_document({**HEAD, "kind": "RolloutRun", "spec": spec})
-
-    assert (problem.field, problem.reason) == ("spec.serve", "NotSupported")
-    assert problem.fix
-
-
 @pytest.mark.parametrize(
     ("part", "field"),
     [

@@ -106,6 +106,10 @@ class Layout(ApiModel):
     """Folder into which the coordinator unpacks the author's wheel, for the container that opens the data. Unset: its own."""
     ledger_path: FilePath
     """SQLite file of the ledger; only the coordinator opens it."""
+    service_port: int | None = Field(default=None, ge=1, le=65_535)
+    """Where a training service listens for clients, beside the coordinator's port. Unset: the run is none."""
+    api_keys_dir: FilePath | None = None
+    """Folder of a training service's keys, one file a key: a Secret's, which the kubelet keeps up to date."""
 
     @model_validator(mode="after")
     def _encrypts_whole_or_not(self) -> Self:

@@ -175,6 +175,8 @@ def _environments(spec: RolloutRunSpec) -> tuple[tuple[str, tuple[EnvVar, ...]],
 def deadlines_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A run that may not live as long as it may wait to start."""
     limits = spec.limits
+    if spec.serve is not None:
+        return  # a service waits for its clients as long as it lives
     if limits.active_seconds and limits.no_progress_seconds > limits.active_seconds:
         yield Problem(
             field="spec.limits.noProgressSeconds",

@@ -3,7 +3,7 @@
 from rollout_api.checks import ending, model, operations, sizes, storage, unbuilt
 from rollout_api.checks.accelerators import fitting
 from rollout_api.checks.environment import evaluate, evaluations, plugins, rewards, tools
-from rollout_api.checks.inference import infer
+from rollout_api.checks.inference import infer, serve
 from rollout_api.checks.pods import cluster
 from rollout_api.checks.training import batch, distill, logprobs, policy, ppo, preferences
 
@@ -22,6 +22,7 @@ RULES = (
     *plugins.RULES,
     *evaluations.RULES,
     *infer.RULES,
+    *serve.RULES,
     *evaluate.RULES,
     *operations.RULES,
     *ending.RULES,

@@ -46,13 +46,6 @@ def restore_is_by_reference(spec: RolloutRunSpec, facts: Facts) -> Iterator[Prob
         )
 
 
-def loops_are_the_runs_own(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Training that a client drives, call by call, keeps its place."""
-    if spec.serve is not None:
-        fix = "write the loop as a manifest: train, with rewards and an environment of your own"
-        yield not_supported("spec.serve", "training as a service", fix)
-
-
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What is to come keeps its place: images, of agents and in prompts."""
     for path, model in models_within(spec, "spec"):
@@ -179,7 +172,6 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
 
 RULES = (
     restore_is_by_reference,
-    loops_are_the_runs_own,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,
     sources_come_from_known_places,

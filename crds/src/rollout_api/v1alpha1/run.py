@@ -96,7 +96,7 @@ class RolloutRunSpec(OneOf):
     evaluate: Evaluate | None = None
     """Measure it by `evaluations`, each once."""
     serve: Serve | None = None
-    """Let a client train it with a loop of its own, call by call. Not supported by this version: refused."""
+    """Let clients train adapters over it with loops of their own, call by call."""
     preset: PresetName | None = None
     """Settings to start from, `name@version`, or several joined with `+` such as
     `qwen2.5-0.5b@v1+dapo@v1`; what the manifest says wins. Unset: `defaults@v1`."""
@@ -140,7 +140,7 @@ class RolloutRunSpec(OneOf):
     def needs_actors(self) -> bool:
         """Whether anything is sampled, under any step's weights: RL, inference, or any evaluation."""
         if self.train is None:
-            return True
+            return self.serve is None
         return self.train.algorithm.is_online or bool(self.evaluations)
 
     @property
@@ -159,7 +159,7 @@ class RolloutRunSpec(OneOf):
 
 
 class RolloutRun(ApiModel):
-    """Training, batch inference or evaluation, from start to a result."""
+    """Training, batch inference or evaluation, from start to a result; or a service that others train with."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *settled_while_alive("", RolloutRunSpec, LIVE_SPEC | IMMUTABLE_SPEC),

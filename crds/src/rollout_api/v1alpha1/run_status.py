@@ -137,6 +137,17 @@ class RowCounts(ApiModel):
     """Estimate at the pace so far. Unset: none can be made yet, or nothing is left."""
 
 
+class ServiceCounts(ApiModel):
+    """What a service has, once it answers."""
+
+    url: Uri
+    """Address inside the cluster, for `TINKER_BASE_URL`."""
+    models: int = Field(default=0, ge=0)
+    """Models that clients have made."""
+    calls: int = Field(default=0, ge=0)
+    """Calls on models that are answered, refusals included; samples are not counted."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -164,6 +175,8 @@ class Progress(ApiModel):
     """How samples ended so far."""
     rows: RowCounts | None = None
     """Rows of a run that only answers or measures. Unset: the run trains, or has not looked at them yet."""
+    serve: ServiceCounts | None = None
+    """What a service has. Unset: the run is none, or does not answer yet."""
     conditions: tuple[ReportedCondition, ...] = many(8, key="type")
     """What the coordinator judges."""
     actors_wanted: int | None = Field(default=None, ge=0)

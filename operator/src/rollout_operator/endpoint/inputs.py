@@ -12,7 +12,7 @@ from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, Runtime
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import AdoptOrder
 from rollout_operator.endpoint.model import ServedModel
-from rollout_operator.run.render.contract import CACHE_FOLDER
+from rollout_operator.run.render.contract import API_KEYS_FOLDER, CACHE_FOLDER
 from rollout_operator.run.render.inputs import Platform
 from rollout_operator.run.render.layers import PodLayers
 
@@ -25,7 +25,7 @@ LEAVE_SECONDS = 10
 """How long a pod that ends goes on taking requests: until every node has heard that it ends."""
 GRACE_SECONDS = 15
 """Beside leaving and draining: for processes to end."""
-KEYS_FOLDER = "/var/run/rollout/api-keys"
+KEYS_FOLDER = API_KEYS_FOLDER
 CANARY_FOLDER, CANARY_KEY = "/var/run/rollout/canary", "canary.json"
 SERVER, ENGINE = "server", "engine"
 """Containers: our gateway, with an engine of ours or beside a vLLM server."""

@@ -156,7 +156,7 @@ def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:
     children += [build_service(inputs, role) for role in roles]
     children += [build_network_policy(inputs, role) for role in roles]
     children += [build_disruption_budget(inputs, role) for role in roles if role != "coordinator"]
-    if inputs.platform.pod_monitors:
+    if inputs.platform.pod_monitors and inputs.spec.serve is None:
         children.append(build_pod_monitor(inputs))
     children += [build_stateful_set(inputs, role, configuration) for role in roles]
     return children

@@ -91,7 +91,8 @@ def _print_run(run: PlannedRun, *, every: bool) -> None:
     print_line(f"{run.name}: {what} on {spec.model.uri or 'the result of another run'}")
     print_line(f"  engine {run.engine}, numerics {spec.numerics.mode}, grade {run.grade}")
     _section("Chosen in the manifest", list(_leaves(run.manifest.get("spec") or {})))
-    _section("Batch", [(key, value) for key, value in run.arithmetic.items() if value is not None])
+    title = "Batch" if spec.serve is None else "Service"
+    _section(title, [(key, value) for key, value in run.arithmetic.items() if value is not None])
     for role, parts in run.memory.items():
         rows = [(name, f"{size / MIB:,.1f} MiB") for name, size in parts.items() if size]
         _section(f"Memory per device, {role}", rows)

@@ -27,6 +27,9 @@ def run_role(role: str, path: Path, told: threading.Event) -> None:
     name = environment.get(POD_NAME, role)
     prepare = (role, "--order", str(path))
     telling = build_telling(role, name, order, environment)
+    if order.spec.serve is not None:
+        _serve(path, environment, told, telling)
+        return
     code = run_child("rollout.entrypoints.prepare", prepare, environment, told, telling=telling)
     if told.is_set():
         return
@@ -56,6 +59,17 @@ def work(
             raise SystemExit(code)
     log.info("done: waiting to be told to go")
     told.wait()
+
+
+def _serve(
+    path: Path, environment: Mapping[str, str], told: threading.Event, telling: Telling
+) -> None:
+    """Of a training service: it finds its base itself, and has neither a ledger nor workers."""
+    arguments = ("--order", str(path))
+    module = "rollout.entrypoints.serving.training"
+    code = run_child(module, arguments, environment, told, telling=telling)
+    if code and not told.is_set():
+        raise SystemExit(code)
 
 
 def _coordinate_and_publish(

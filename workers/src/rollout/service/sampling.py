@@ -21,8 +21,9 @@ from rollout.service.calls import (
 )
 from rollout.service.wire.conversions import pack_reals, pack_tokens
 from rollout.types import Completion, GenerateRequest, SamplingParams, WeightVersion
+from rollout_api.checks.accelerators.memory import SERVICE_ENGINES_MAX
 
-ENGINES_MAX = 2
+ENGINES_MAX = SERVICE_ENGINES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rollout.common.duties import keep_going
+from rollout.common.duties import Duty, keep_going
 from rollout.common.stacks import heed_end
 from rollout.errors import CoordinatorError, SpecError
 from rollout.inference.gateway.keys import KeyFile
@@ -34,9 +34,13 @@ GRACE_SECONDS = 5.0
 
 
 async def serve_training(
-    settings: TrainingServiceSettings, listening: Callable[[str, tuple[str, ...]], None]
+    settings: TrainingServiceSettings,
+    listening: Callable[[str, tuple[str, ...]], None],
+    beside: Callable[[TrainingDesk], Mapping[str, Duty]] = lambda _: {},
 ) -> None:
     """Serve until SIGTERM or SIGINT. ``listening`` hears the address and the base models.
+
+    ``beside``: what else is done once the service answers, by name; where one of these fails too often, so does the service.
 
     Raises SpecError, ModelNotFound, LedgerError, and CoordinatorError where the address is taken.
     """
@@ -67,7 +71,7 @@ async def serve_training(
         try:
             url = await _listen(runner, settings)
             listening(url, tuple(bases))
-            await _work(desk, stop)
+            await _work(desk, stop, beside(desk))
         finally:
             await runner.cleanup()
     finally:
@@ -89,11 +93,12 @@ def note_bases(book: CallBook, targets: tuple[str, ...], bases: Mapping[str, Tra
         book.put(booked(place))
 
 
-async def _work(desk: TrainingDesk, stop: asyncio.Event) -> None:
+async def _work(desk: TrainingDesk, stop: asyncio.Event, beside: Mapping[str, Duty]) -> None:
     await _first(
         stop.wait(),
         keep_going("models", desk.compute_forever),
         keep_going("samplers", desk.sample_forever),
+        *(keep_going(name, duty) for name, duty in beside.items()),
     )
 
 

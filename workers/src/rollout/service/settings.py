@@ -6,8 +6,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollout.errors import SpecError
 from rollout.inference.gateway.keys import KeyFile, KeyRefused
 from rollout.service.refusals import CallRefused
+from rollout_api.v1alpha1.run import RolloutRunSpec
 
 KEY_PREFIX = "tml-"
 """Clients of this protocol refuse keys that begin otherwise: it stands before the key as ``rollout infer keys`` makes it."""
@@ -29,6 +31,27 @@ class TrainingServiceSettings:
     skip_unembed: bool = False
     body_bytes_max: int = 256 << 20
     poll_seconds: float = 20.0
+
+
+def settings_of_spec(
+    spec: RolloutRunSpec, folder: Path, keys: Path, threads: int | None = None
+) -> TrainingServiceSettings:
+    """The service that a manifest's ``serve`` asks for, at the address of a laptop. Raises SpecError.
+
+    ``threads`` None: the whole cores of ``learner.resources``, at least one.
+    """
+    serve, uri = spec.serve, spec.model.uri
+    if serve is None or uri is None:
+        raise SpecError(
+            "spec.serve: needs spec.model.uri, the base that clients train adapters over"
+        )
+    return TrainingServiceSettings(
+        bases=(uri if serve.model_name is None else f"{serve.model_name}={uri}",),
+        folder=folder,
+        keys=keys,
+        threads=threads or spec.learner.service_threads,
+        skip_unembed=serve.skip_unembed,
+    )
 
 
 class KeyDoor:

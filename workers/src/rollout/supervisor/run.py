@@ -83,6 +83,8 @@ def run_manifest(
     for bad input; a run that fails is told by its exit code.
     """
     documents = _load(manifest, overrides)
+    if any((one.data.get("spec") or {}).get("serve") is not None for one in documents):
+        raise SpecError("spec.serve: a service does not end by itself; start it by rollout run -f")
     ordered = order_runs(documents)
     restore = _find_restore(resume, len(ordered), snapshots or WhereToLook())
     resume = resume if restore is None else None

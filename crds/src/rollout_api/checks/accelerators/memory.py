@@ -18,6 +18,8 @@ GIB = 1024**3
 HEADROOM = 0.92
 """Share of a device that a run may plan with; the rest is fragmentation and libraries."""
 _KV_SEQUENCES = 16
+SERVICE_ENGINES_MAX = 2
+"""Engines that a training service keeps loaded to sample from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,18 @@ def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int
     )
 
 
+def estimate_service(model: ModelFacts) -> Memory:
+    """Host bytes of a training service before its first model: the base, and the engines that samplers draw from."""
+    weights = model.num_parameters * 4
+    return Memory(
+        role="service (host)",
+        parts=(
+            ("weights", weights),
+            ("engines of samplers, at most", SERVICE_ENGINES_MAX * weights),
+        ),
+    )
+
+
 def mirror_bytes(spec: RolloutRunSpec, model: ModelFacts) -> int:
     """Host memory of an actor that holds the served weights, for patching."""
     return model.num_parameters * value_bytes(spec)
@@ -102,7 +116,9 @@ def value_bytes(spec: RolloutRunSpec) -> int:
 
 
 def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
-    """Learner and actor, where the model is known."""
+    """Learner and actor, or the service, where the model is known."""
+    if spec.serve is not None and facts.model is not None:
+        return (estimate_service(facts.model),)
     if spec.train is None or facts.model is None:
         return ()
     online = spec.train.algorithm.is_online

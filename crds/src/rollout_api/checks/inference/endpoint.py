@@ -32,7 +32,7 @@ def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
     yield from _unbuilt(spec)
     yield from check_promotion(spec.promotion)
     yield from _model(spec.model)
-    yield from _name(spec.model_name)
+    yield from find_bad_name(spec.model_name, "spec.modelName")
     yield from _engine(spec)
     yield from find_taken_labels(spec, "spec")
     yield from find_devices(spec, "spec")
@@ -129,10 +129,11 @@ def _revision(model: EndpointModel) -> Iterator[Problem]:
         )
 
 
-def _name(name: str | None) -> Iterator[Problem]:
+def find_bad_name(name: str | None, field: str) -> Iterator[Problem]:
+    """What clients could not ask for."""
     if name is not None and not _MODEL_NAME.fullmatch(name):
         yield Problem(
-            field="spec.modelName",
+            field=field,
             reason="InvalidValue",
             message=f"{name!r:.120} is no name for a model",
             fix="write letters, digits and . _ - / only, a letter or digit first, up to 101",

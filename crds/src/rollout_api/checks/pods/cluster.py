@@ -41,7 +41,11 @@ def queues_agree(run: RolloutRun) -> Iterator[Problem]:
 def actors_have_something_to_sample(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A number of actors for a run that has none: the API server refuses it at the scale subresource, too."""
     wanted = "autoscale" if spec.actors.autoscale is not None else "replicas"
-    if not spec.needs_actors and (spec.actors.replicas > 1 or wanted == "autoscale"):
+    if (
+        spec.serve is None
+        and not spec.needs_actors
+        and (spec.actors.replicas > 1 or wanted == "autoscale")
+    ):
         yield Problem(
             field=f"spec.actors.{wanted}",
             reason="NoActors",

@@ -1,10 +1,20 @@
-"""A run without a loop of its own: its place in the schema, refused until something serves it."""
+"""A run without a loop of its own: a client asks for the passes, updates and samples of a loop that is theirs."""
 
-from rollout_api.base import ApiModel, filled
+from pydantic import Field
+
+from rollout_api.base import ApiModel, Name, filled, many
+from rollout_api.v1alpha1.inference.endpoint import ApiKey
 
 
 class Serve(ApiModel):
-    """Training as a service: a client asks for forward passes, updates, samples and saves, one after the other."""
+    """Training as a service over the run's model; it ends when the run is deleted or suspended, or at a limit."""
 
-    max_models: int = filled(1, ge=1, le=1024)
-    """Adapters over the run's model that clients may have at once."""
+    model_name: Name | None = None
+    """What clients call the base model. Unset: its `uri`."""
+    api_keys: tuple[ApiKey, ...] = many(64, key="name")
+    """Keys of clients, as `rollout infer keys create` makes them; what was made with a key is seen by keys of its name only.
+    In a cluster at least one; on one machine they are not read, and the keys of that machine hold."""
+    skip_unembed: bool = filled(default=False)
+    """Leave out the adapter on the unembedding that clients ask for by default, and tell them; else they are refused."""
+    max_models: int | None = Field(default=None, ge=1, le=1024)
+    """Adapters that clients may have at once. Not supported by this version: refused. Unset: 64."""

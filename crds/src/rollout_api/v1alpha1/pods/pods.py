@@ -1,5 +1,6 @@
 """What a user may set on pods. Volumes, accounts and security context are the runtime's."""
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -47,6 +48,14 @@ class Resources(ApiModel):
     """What is reserved: cpu, memory, ephemeral-storage, hugepages."""
     limits: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=16)
     """What may not be passed. Accelerators come from `accelerator`, not from here."""
+
+    @property
+    def whole_cores(self) -> int:
+        """Cores that are reserved (``4``, ``2.5`` or ``3500m``), rounded down; 0 where none are named."""
+        found = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", self.requests.get("cpu", ""))
+        if found is None:
+            return 0
+        return int(found[1]) // 1000 if found[2] else int(found[1])
 
 
 class Toleration(ApiModel):

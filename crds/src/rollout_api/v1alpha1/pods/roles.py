@@ -191,3 +191,8 @@ class Learner(PodSettings):
     def num_processes(self) -> int:
         """Ranks over all nodes."""
         return self.nodes * self.processes_per_node
+
+    @property
+    def service_threads(self) -> int:
+        """Compute threads of a training service: the whole cores of ``resources``, at least one."""
+        return max(1, 0 if self.resources is None else self.resources.whole_cores)

@@ -29,7 +29,6 @@ from rollout_operator.run.render.layers import (
     merge_placement,
     merge_resources,
 )
-from rollout_operator.run.render.order import whole_cores
 from rollout_operator.run.render.pods import (
     CONTAINED,
     NAMED,
@@ -40,16 +39,17 @@ from rollout_operator.run.render.pods import (
     security_of,
 )
 from rollout_operator.run.render.volumes import (
-    READABLE,
+    KEYS_VOLUME,
     Mount,
     cache_source,
     further,
+    keys_mount,
     shm_mount,
 )
 
 COMMAND = ["python", "-m", "rollout.entrypoints.serving.pod"]
 PLACE = [*COMMAND, "--place"]
-KEYS_VOLUME, ENGINE_VOLUME, CANARY_VOLUME = "api-keys", "engine", "canary"
+ENGINE_VOLUME, CANARY_VOLUME = "engine", "canary"
 START_PERIOD_SECONDS, START_SECONDS_MAX = 5, 24 * 3600
 """Of a model's load time; whether a revision takes too long is the Deployment's progress deadline to say."""
 
@@ -83,7 +83,7 @@ def build_order(inputs: ServerInputs) -> ServeOrder:
     """What the pod is told; the names of keys, never one of them."""
     spec, vllm = inputs.spec, inputs.vllm
     wanted = spec.resources or inputs.template.resources
-    cores = whole_cores("" if wanted is None else wanted.requests.get("cpu", ""))
+    cores = 0 if wanted is None else wanted.whole_cores
     return ServeOrder(
         name=spec.model_name or inputs.name,
         uri=inputs.model.uri,
@@ -120,28 +120,13 @@ def build_mounts(inputs: ServerInputs) -> list[Mount]:
         shm_mount(inputs.spec.shared_memory or inputs.template.shared_memory),
     ]
     if inputs.spec.api_keys:
-        mounts.append(_keys(inputs))
+        mounts.append(keys_mount(inputs.spec.api_keys))
     mounts.append(_canary(inputs))
     if inputs.vllm is not None:
         source = {"emptyDir": {"medium": "Memory"}}
         folder = Mount(name=ENGINE_VOLUME, path=contract.ENGINE_FOLDER, source=source, engine=True)
         mounts.append(folder)
     return [*mounts, *map(further, inputs.template.volumes)]
-
-
-def _keys(inputs: ServerInputs) -> Mount:
-    """One file a key, which the kubelet replaces when its Secret changes."""
-    sources = [
-        {
-            "secret": {
-                "name": one.secret_key_ref.name,
-                "items": [{"key": one.secret_key_ref.key, "path": one.name}],
-            }
-        }
-        for one in inputs.spec.api_keys
-    ]
-    projected = {"projected": {"sources": sources, "defaultMode": READABLE}}
-    return Mount(name=KEYS_VOLUME, path=KEYS_FOLDER, source=projected, read_only=True)
 
 
 def _canary(inputs: ServerInputs) -> Mount:

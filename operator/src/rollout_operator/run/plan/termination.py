@@ -109,8 +109,9 @@ def deadlines(observed: Observed) -> list[tuple[datetime, Ending]]:
         found.append((due, _failed(Reason.ACTIVE_SECONDS_EXCEEDED, message)))
     if not has_begun(observed):
         limit = spec.limits.pre_running_seconds
-        first = "row" if spec.train is None else "step"
-        message = f"no first {first} within limits.preRunningSeconds ({limit})"
+        first = "first row" if spec.train is None else "first step"
+        what = first if spec.serve is None else "answer of the service"
+        message = f"no {what} within limits.preRunningSeconds ({limit})"
         culprit = describe_waiting(observed)
         ending = _failed(Reason.PRE_RUNNING_SECONDS_EXCEEDED, message + culprit)
         found.append((started + timedelta(seconds=limit), ending))
@@ -128,10 +129,12 @@ def active_seconds(observed: Observed) -> int | None:
 
 
 def has_begun(observed: Observed) -> bool:
-    """Whether a first step, sample or row has been recorded."""
+    """Whether a first step, sample or row has been recorded, or a service has answered."""
     progress = observed.status.progress
     if progress is None:
         return False
+    if progress.serve is not None:
+        return True
     done, rows = progress.dispositions, progress.rows
     answered = rows is not None and rows.done > 0
     return answered or progress.step > 0 or (done is not None and any(done.model_dump().values()))

@@ -7,6 +7,9 @@ the same.
 from __future__ import annotations
 
 PORT = 8443
+SERVICE_PORT = 8000
+"""Of a training service, for clients: the gateways' port, and in the clear as theirs."""
+API_KEYS_FOLDER = "/var/run/rollout/api-keys"
 HEALTH_PATH = "/healthz"
 ORDER_FOLDER = "/etc/rollout"
 ORDER_FILE = "order.json"

@@ -5,8 +5,6 @@ The coordinator's pod finds out the rest (digests, stop tokens, longest prompt) 
 
 from __future__ import annotations
 
-import re
-
 from rollout_api import names
 from rollout_api.names import Role
 from rollout_api.places import in_namespace, run_place
@@ -83,6 +81,8 @@ def build_layout(inputs: Inputs) -> Layout:
         rows_socket=contract.ROWS_SOCKET if inputs.spec.brings_data_code else None,
         wheel_dir=contract.WHEEL_FOLDER if inputs.spec.brings_data_code else None,
         sources_dir=contract.SOURCES_FOLDER if inputs.sources else None,
+        service_port=None if inputs.spec.serve is None else contract.SERVICE_PORT,
+        api_keys_dir=None if inputs.spec.serve is None else contract.API_KEYS_FOLDER,
     )
 
 
@@ -101,6 +101,8 @@ def build_authentication(inputs: Inputs) -> Authentication:
     # Without a learner a child in the coordinator's pod publishes the one version, under its account.
     publisher: Role = "coordinator" if inputs.spec.train is None else "learner"
     roles: tuple[tuple[Role, CallerRole], ...] = ((publisher, "learner"), ("actor", "actor"))
+    if inputs.spec.serve is not None:
+        roles = ()  # a service has no workers
     accounts: dict[str, CallerRole] = {
         f"system:serviceaccount:{inputs.namespace}:{inputs.account(role)}": caller
         for role, caller in roles
@@ -116,15 +118,8 @@ def build_authentication(inputs: Inputs) -> Authentication:
 
 
 def plan_threads(inputs: Inputs) -> int:
-    """Threads of one rank: the whole cores that a learner pod asks for, shared by its ranks."""
-    wanted = user_settings(inputs, "learner").resources or inputs.template("learner").resources
-    cores = whole_cores("" if wanted is None else wanted.requests.get("cpu", ""))
+    """Threads of one rank, or of a service: the whole cores that its pod asks for, shared by the pod's ranks."""
+    role: Role = "learner" if inputs.spec.serve is None else "coordinator"
+    wanted = user_settings(inputs, role).resources or inputs.template(role).resources
+    cores = 0 if wanted is None else wanted.whole_cores
     return max(1, cores // inputs.spec.learner.processes_per_node)
-
-
-def whole_cores(quantity: str) -> int:
-    """Cores of a CPU quantity such as ``4``, ``2.5`` or ``3500m``, rounded down; 0 where it names none."""
-    found = re.fullmatch(r"(\d+)(?:\.\d+)?(m?)", quantity)
-    if found is None:
-        return 0
-    return int(found[1]) // 1000 if found[2] else int(found[1])

@@ -34,10 +34,11 @@ _KEEP_LEARNERS = {
 
 
 def user_settings(inputs: Inputs, role: names.Role) -> PodSettings:
-    """What the user says; nothing about the coordinator."""
+    """What the user says: nothing about the coordinator, but of a service, which trains in its place."""
     by_role: Mapping[str, PodSettings] = {
         "learner": inputs.spec.learner,
         "actor": inputs.spec.actors,
+        **({"coordinator": inputs.spec.learner} if inputs.spec.serve is not None else {}),
     }
     return by_role.get(role, PodSettings())
 

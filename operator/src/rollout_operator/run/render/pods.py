@@ -252,8 +252,12 @@ def _coordinator_probes(inputs: Inputs) -> Manifest:
     get = {"httpGet": {"path": contract.HEALTH_PATH, "port": "api", "scheme": "HTTPS"}}
     failures = max(3, inputs.spec.limits.pre_running_seconds // PROBE_SECONDS)
     every = {"periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5}
+    ports = [{"name": "api", "containerPort": contract.PORT, "protocol": "TCP"}]
+    if inputs.spec.serve is not None:
+        port = {"name": "train", "containerPort": contract.SERVICE_PORT, "protocol": "TCP"}
+        ports.append(port)
     return {
-        "ports": [{"name": "api", "containerPort": contract.PORT, "protocol": "TCP"}],
+        "ports": ports,
         "startupProbe": {**get, **every, "periodSeconds": 1, "failureThreshold": failures * 5},
         "readinessProbe": {**get, **every, "failureThreshold": 3},
         "livenessProbe": {**get, **every, "periodSeconds": 10, "failureThreshold": 6},

@@ -82,7 +82,11 @@ def _ingress(inputs: Inputs, role: Role) -> Manifest:
         "podSelector": {"matchLabels": {names.LABEL_NAME: "prometheus"}},
     }
     ports = [{"port": contract.PORT, "protocol": "TCP"}]
-    return {"ingress": [{"from": [own, operator, metrics], "ports": ports}]}
+    rules: list[Manifest] = [{"from": [own, operator, metrics], "ports": ports}]
+    if inputs.spec.serve is not None:
+        # Whoever has a key may come from anywhere, as to the servers of an endpoint.
+        rules.append({"ports": [{"port": contract.SERVICE_PORT, "protocol": "TCP"}]})
+    return {"ingress": rules}
 
 
 def build_disruption_budget(inputs: Inputs, role: Role) -> Manifest:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from rollout_api import names
+from rollout_api.v1alpha1.inference.endpoint import ApiKey
 from rollout_api.v1alpha1.runtime import ModelCache, Volume
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import CACHE_VOLUME, Inputs, Manifest
@@ -14,6 +15,7 @@ from rollout_operator.run.render.layers import plain
 from rollout_operator.run.render.pod_settings import shared_memory
 
 LEDGER_VOLUME = "ledger"
+KEYS_VOLUME = "api-keys"
 SOCKET_SIZE, WHEEL_SIZE = "1Mi", "3Gi"
 CLAIM = "pvc://"
 """Scheme of a place in the volume of a run."""
@@ -100,6 +102,8 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
     ]
     if role == "coordinator":
         mounts += _coordinator(inputs)
+    if role == "coordinator" and inputs.spec.serve is not None:
+        mounts.append(keys_mount(inputs.spec.serve.api_keys))
     if inputs.has_server(role):
         folder = {"emptyDir": {"medium": "Memory"}}
         mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
@@ -157,6 +161,21 @@ def _sources(inputs: Inputs) -> Iterator[Mount]:
             source={"persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
             read_only=True,
         )
+
+
+def keys_mount(keys: Sequence[ApiKey]) -> Mount:
+    """Clients' keys: one file a key, which the kubelet replaces when its Secret changes."""
+    sources = [
+        {
+            "secret": {
+                "name": one.secret_key_ref.name,
+                "items": [{"key": one.secret_key_ref.key, "path": one.name}],
+            }
+        }
+        for one in keys
+    ]
+    projected = {"projected": {"sources": sources, "defaultMode": READABLE}}
+    return Mount(name=KEYS_VOLUME, path=contract.API_KEYS_FOLDER, source=projected, read_only=True)
 
 
 def _code(inputs: Inputs) -> list[Mount]:

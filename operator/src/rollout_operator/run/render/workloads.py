@@ -89,6 +89,9 @@ def build_service(inputs: Inputs, role: Role) -> Manifest:
         spec["ports"] = [
             {"name": "api", "port": contract.PORT, "protocol": "TCP", "targetPort": "api"}
         ]
+    if role == "coordinator" and inputs.spec.serve is not None:
+        port = contract.SERVICE_PORT
+        spec["ports"] += [{"name": "train", "port": port, "protocol": "TCP", "targetPort": "train"}]
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -181,6 +181,11 @@ def launch(
 
         print_plan(build_plan(documents, offline=True), output)
         return None
+    if any(serves(one.data) for one in documents):
+        from rollout.cli.starting.serving_training import serve_manifest
+
+        serve_manifest(documents, resume=resume, run_dir=run_dir, detach=detach, output=output)
+        return None
     if detach:
         go_on_alone(run_dir, output)
     from rollout.common.stacks import show_on_signal
@@ -198,6 +203,11 @@ def launch(
         report=None if _answers_rows(documents) else write_report,
         snapshots=snapshots,
     )
+
+
+def serves(document: dict[str, Any]) -> bool:
+    """Whether a document asks for training as a service."""
+    return (document.get("spec") or {}).get("serve") is not None
 
 
 def _answers_rows(documents: list[Any]) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.outcomes import print_fact
-from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
+from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
+from rollout.errors import SpecError
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.keys import KeyFile
+    from rollout.runs.manifest import Document
+    from rollout.service.settings import TrainingServiceSettings
 
 KEY_NAME = "train"
 """The name of the key that is made where there is none, and of the tenant that it is of."""
@@ -48,16 +52,11 @@ def serve(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Serve models to train until Ctrl-C; started again on its folder it goes on where it was."""
-    import asyncio
     import os
 
-    from rollout.common.logs import configure_logging
-    from rollout.inference.gateway.keys import KeyFile
     from rollout.runs.run_dir import runs_home
-    from rollout.service.server import serve_training
     from rollout.service.settings import TrainingServiceSettings
 
-    configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
     home = runs_home(os.environ)
     settings = TrainingServiceSettings(
         bases=tuple(train),
@@ -68,6 +67,46 @@ def serve(
         threads=threads,
         skip_unembed=skip_unembed,
     )
+    _serve(settings, output)
+
+
+def serve_manifest(
+    documents: Sequence[Document],
+    *,
+    resume: str | None,
+    run_dir: Path | None,
+    detach: bool,
+    output: OutputFormat,
+) -> None:
+    """The same for a manifest with ``serve``: its folder is that of ``rollout serve --train``, or ``run_dir``. Raises SpecError."""
+    import os
+
+    from rollout.runs.prepare import prepare_run
+    from rollout.runs.run_dir import runs_home
+    from rollout.service.settings import settings_of_spec
+
+    if len(documents) > 1:
+        raise SpecError("spec.serve: a service runs until Ctrl-C; put it into a file of its own")
+    if resume is not None or detach:
+        raise SpecError(
+            "--resume and --detach are not for a service: it goes on where its book ends, until Ctrl-C"
+        )
+    home = runs_home(os.environ)
+    folder = (run_dir or home / "service").absolute()
+    spec = prepare_run(documents[0]).spec
+    if spec.serve is not None and spec.serve.api_keys:
+        print_note("spec.serve.apiKeys: of a cluster; here the keys of this machine hold")
+    _serve(settings_of_spec(spec, folder, (home / "gateway").absolute()), output)
+
+
+def _serve(settings: TrainingServiceSettings, output: OutputFormat) -> None:
+    import asyncio
+
+    from rollout.common.logs import configure_logging
+    from rollout.inference.gateway.keys import KeyFile
+    from rollout.service.server import serve_training
+
+    configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
     key = _first_key(KeyFile(settings.keys))
 
     def listening(url: str, models: tuple[str, ...]) -> None:

@@ -20,6 +20,8 @@ BODY_BYTES_PER_SAMPLE = 512
 def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, Any]:
     """Counts per step and per run; None where the data's length is not known."""
     train = spec.train
+    if spec.serve is not None:
+        return _service_arithmetic(spec)
     if train is None:
         return {}
     algorithm = train.algorithm.value
@@ -40,6 +42,18 @@ def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, An
         "newTokensPerStepMax": samples * train.sampling.new_tokens_max if online else None,
         **(_ledger_arithmetic(spec, samples, steps) if online else {}),
         "targetMargin": _target_margin(train.algorithm.ipo),
+    }
+
+
+def _service_arithmetic(spec: RolloutRunSpec) -> dict[str, Any]:
+    """What a service takes of a machine or a pod, and what it offers."""
+    assert spec.serve is not None
+    ledger = spec.storage.ledger if spec.storage else None
+    return {
+        "clientsCallTheBase": spec.serve.model_name or spec.model.uri,
+        "threads": spec.learner.service_threads,
+        "keys": ", ".join(one.name for one in spec.serve.api_keys) or "those of this machine",
+        "volumeInACluster": ledger.sqlite.size if ledger and ledger.sqlite else "10Gi",
     }
 
 

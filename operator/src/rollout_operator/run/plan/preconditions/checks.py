@@ -87,11 +87,7 @@ def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Blocked | None
 def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[str]:
     if spec.code is not None and spec.code.path is not None:
         yield "spec.code.path: a folder beside the manifest is not in the cluster; use configMap, image or wheel"
-    if spec.infer is not None and _keeps_nothing(spec):
-        yield (
-            "spec.infer.output: a ledger in Postgres has no volume, and the run no bucket: results would go with the"
-            " coordinator's pod; name s3://bucket/prefix here, or in storage.uri"
-        )
+    yield from _storage_problems(spec)
     if spec.code is not None and spec.code.wheel is not None:
         yield from _wheel_problems(spec.code.wheel.uri)
     classes = {one.name: one for one in runtime.accelerator_classes}
@@ -114,11 +110,29 @@ def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[s
     yield from _shared_accounts(runtime)
 
 
+def _storage_problems(spec: RolloutRunSpec) -> Iterator[str]:
+    if spec.infer is not None and _keeps_nothing(spec):
+        yield (
+            "spec.infer.output: a ledger in Postgres has no volume, and the run no bucket: results would go with the"
+            " coordinator's pod; name s3://bucket/prefix here, or in storage.uri"
+        )
+    if spec.serve is not None and _in_postgres(spec):
+        yield (
+            "the runtime keeps ledgers in Postgres, and a service's book is a file: say"
+            " storage: {ledger: {sqlite: {}}}"
+        )
+
+
 def _keeps_nothing(spec: RolloutRunSpec) -> bool:
     """Whether the folder of an inference run's results is gone with its pod."""
     storage = spec.storage
     named = (spec.infer is not None and spec.infer.output) or (storage and storage.uri)
-    return not named and storage is not None and bool(storage.ledger and storage.ledger.postgres)
+    return not named and _in_postgres(spec)
+
+
+def _in_postgres(spec: RolloutRunSpec) -> bool:
+    ledger = spec.storage.ledger if spec.storage is not None else None
+    return ledger is not None and ledger.postgres is not None
 
 
 def _wheel_problems(uri: str) -> Iterator[str]:
