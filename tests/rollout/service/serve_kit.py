@@ -30,6 +30,7 @@ class ServedTraining:
 
     home: Path
     base: str = TINY
+    more: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     url: str = ""
     key: str = ""
@@ -37,7 +38,8 @@ class ServedTraining:
 
     def start(self) -> None:
         env = {**os.environ, "ROLLOUT_HOME": str(self.home), "HF_HUB_OFFLINE": "1"}
-        words = ["serve", "--train", self.base, "--port", str(self.port), "--output", "json"]
+        words = ["serve", "--train", self.base, "--port", str(self.port), *self.more]
+        words += ["--output", "json"]
         said = self.home / "said.json"
         with said.open("w") as out, (self.home / "notes.txt").open("a") as notes:
             self.process = subprocess.Popen(
