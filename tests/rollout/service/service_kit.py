@@ -117,6 +117,19 @@ class WireClient:
         ask = {"model_id": self.model, "seq_id": self.next_seq(seq), "path": name, **more}
         return await self.post("save_weights", ask)
 
+    async def load_state(
+        self, path: str, *, optimizer: bool, seq: int | None = None, **more: Any
+    ) -> tuple[int, Any]:
+        """Into the model; a name without a scheme is one of the model's own."""
+        whole = path if "://" in path else f"tinker://{self.model}/weights/{path}"
+        ask = {
+            "model_id": self.model,
+            "seq_id": self.next_seq(seq),
+            "path": whole,
+            "optimizer": optimizer,
+        }
+        return await self.post("load_weights", ask | more)
+
     async def begin_from(self, path: str, number: int, *, optimizer: bool) -> str:
         ask = {
             "session_id": self.session,

@@ -187,3 +187,26 @@ def test_calls_add_up_to_the_gradient_of_one(tiny_base):
     assert parts.optim_step(OPTIM).metrics["num_gathered:sum"] == 2
     mine, theirs = parts.weights(), whole.weights()
     assert max(float((mine[n] - theirs[n]).abs().max()) for n in theirs) < 1e-6
+
+
+def test_dro_is_its_formula_in_plain_torch(tiny_base):
+    draw = np.random.default_rng(3)
+    rows = [tuple(draw.integers(0, 250, 9).tolist()) for _ in range(3)]
+    inputs = [
+        {"logprobs": -5.5 + draw.random(8), "advantages": draw.standard_normal(8)} for _ in rows
+    ]
+    data = tuple(as_datum(row, 1, **one) for row, one in zip(rows, inputs, strict=True))
+    model, plain = model_of(tiny_base), model_of(tiny_base)
+    said = model.forward_backward(
+        ForwardBackward("dro", {"beta": 0.3}, backward=True, data=data)
+    ).metrics
+    network, total = plain._policy.model, torch.zeros(())
+    for row, one in zip(rows, inputs, strict=True):
+        logits = network(torch.tensor([row[:-1]]), use_cache=False).logits[0]
+        logprobs = logits.log_softmax(-1)[torch.arange(8), torch.tensor(row[1:])]
+        old, advantages = (torch.tensor(one[n]).float() for n in ("logprobs", "advantages"))
+        total = total - (logprobs * advantages - 0.5 * 0.3 * (logprobs - old) ** 2).sum()
+    total.backward()
+    assert said["loss:sum"] == pytest.approx(float(total.detach()), abs=1e-5, rel=1e-6)
+    for name, parameter in plain._policy.masters.items():
+        assert torch.allclose(model._gradient[name], parameter.grad, atol=1e-6, rtol=1e-5), name

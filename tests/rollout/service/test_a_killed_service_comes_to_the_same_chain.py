@@ -15,7 +15,7 @@ from rollout.ledger.sqlite.call_book import CallBook
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
 
-NUM_CALLS = 12
+NUM_CALLS = 14
 KILLS = 10
 SAMPLED = {"logprobs": [-5.0] * 6, "advantages": [0.5, -0.5] * 3}
 
@@ -23,6 +23,8 @@ SAMPLED = {"logprobs": [-5.0] * 6, "advantages": [0.5, -0.5] * 3}
 async def send(client, seq):
     """Call ``seq`` of a loop that has every kind of call, a refused one too."""
     kind = seq % 6
+    if seq > 12:
+        return await client.load_state("after-11", optimizer=seq == 13, seq=seq)
     if kind == 1:
         return await client.backward([sequence_datum()], seq=seq)
     if kind == 2:

@@ -77,6 +77,59 @@ async def test_models_from_states_are_there_again_after_a_kill_though_the_file_w
         await service()
 
 
+async def test_a_state_is_loaded_into_a_model_that_there_is_as_into_a_new_one(service):
+    running = await service()
+    client = running.client()
+    await client.begin()
+    await train(client, 3)
+    await client.answer(await client.save_state("three"))
+    wanted = await train(client, 2)
+    await client.answer(await client.backward([sequence_datum()]))
+    loaded = await client.answer(await client.load_state("three", optimizer=True))
+    assert loaded["type"] == "load_weights"
+    assert loaded["path"].endswith("/weights/three")
+    assert "no gradient has been gathered" in (await client.answer(await client.step()))["error"]
+    assert await train(client, 2) == wanted
+    at = client.seq + 1
+    first = await client.answer(await client.load_state("three", optimizer=False))
+    again = await client.load_state("three", optimizer=False, seq=at)
+    assert await client.answer(again) == first
+    status, said = await client.load_state("three", optimizer=True, seq=at)
+    assert (status, "was another call" in said["detail"]) == (400, True)
+    plain = await train(client, 2)
+    assert plain[0] == wanted[0]
+    assert plain[1] != wanted[1]
+
+
+async def test_loads_that_do_not_fit_keep_their_place_and_change_nothing(service):
+    running = await service()
+    client, other = running.client(), running.client("two")
+    await client.begin(rank=4)
+    await train(client, 1)
+    path = (await client.answer(await client.save_state("one")))["path"]
+    chain = (await client.state())["chain"]
+    await client.begin(number=1, rank=8)
+    said = await client.answer(await client.load_state(path, optimizer=True))
+    assert (
+        "the state is of an adapter of rank 4 on Attention, Mlp, the model's has rank 8"
+        in said["error"]
+    )
+    early = await client.load_state("later", optimizer=True)
+    assert "there is no state" in (await client.answer(early))["error"]
+    await client.answer(await client.save_state("later"))
+    repeat = await client.load_state("later", optimizer=True, seq=2)  # refused then: refused now
+    assert await client.answer(repeat) == await client.answer(early)
+    said = await client.answer(
+        await client.load_state("later", optimizer=True, weights_access_token="t")
+    )
+    assert "weights_access_token is not offered" in said["error"]
+    await other.begin()
+    said = await other.answer(await other.load_state(path, optimizer=True))
+    assert "there is no state" in said["error"]
+    client.model = path.split("/")[2]
+    assert (await client.state())["chain"] == chain
+
+
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [

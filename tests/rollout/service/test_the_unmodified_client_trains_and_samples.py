@@ -96,7 +96,7 @@ def test_a_loop_of_the_clients_learns_and_samples_what_it_learned(client):
     assert base.sample(PROMPT, 1, greedy).result(60).sequences[0].tokens != SEQUENCE[3:]
 
 
-@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
+@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo", "dro"])
 def test_what_was_rewarded_is_sampled_more_often(client, loss):
     model = new_model(client, seed=5)
     sampler = made(model.save_weights_and_get_sampling_client())
@@ -144,6 +144,19 @@ def test_a_loop_goes_on_from_a_state_that_was_saved(client):
     again = made(client.create_training_client_from_state_with_optimizer(path))
     assert again.get_info().lora_rank == 4
     assert train(again, 2)[0] == wanted
+
+
+def test_a_state_is_loaded_into_a_model_that_there_is(client):
+    model = new_model(client, seed=6)
+    train(model, 2)
+    path = model.save_state("two").result(60).path
+    wanted, _ = train(model, 2)
+    assert model.load_state_with_optimizer(path).result(60).path == path
+    assert train(model, 2)[0] == wanted
+    model.load_state(path).result(60)
+    without, _ = train(model, 2)
+    assert without[0] == wanted[0]
+    assert without[1] != wanted[1]
 
 
 def test_refusals_reach_the_client_as_its_own_errors(client):

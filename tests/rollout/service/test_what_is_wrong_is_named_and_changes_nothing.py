@@ -111,10 +111,24 @@ BAD_LOSSES = [
     ),
     (
         "unknown loss",
-        "dro",
+        "gspo",
         sequence_datum,
         {},
-        "loss_fn: 'dro' is not offered; there are cross_entropy, importance_sampling, ppo, cispo",
+        "loss_fn: 'gspo' is not offered (it is of whole sequences, and a call does not say which tokens",
+    ),
+    (
+        "a loss of nobody's",
+        "reinforce",
+        sequence_datum,
+        {},
+        "loss_fn: 'reinforce' is not offered; there are cross_entropy",
+    ),
+    (
+        "a negative beta",
+        "dro",
+        lambda: sequence_datum(**SAMPLED),
+        {"beta": -0.1},
+        "loss_fn_config.beta: expected 0 or more, got -0.1",
     ),
     (
         "unknown setting",
@@ -165,7 +179,7 @@ async def test_a_loss_that_cannot_be_is_refused_and_the_gradient_stays(
     await client.answer(await client.backward([sequence_datum()]))
     spoilt = await client.begin(seed=1, number=1)
     await client.answer(await client.backward([sequence_datum()]))
-    extra = {} if loss in ("cross_entropy", "dro") else SAMPLED
+    extra = {} if loss == "cross_entropy" else SAMPLED
     refused = await client.answer(
         await client.backward([sequence_datum(**extra), make()], loss, **config)
     )
@@ -206,7 +220,7 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
     model = await client.begin()
     ask = {"model_id": model, "seq_id": 1, "path": "x", "optimizer": False}
     said = await client.answer(await client.post("load_weights", ask))
-    assert "load_weights into a model that there is is not offered" in said["error"]
+    assert "there is no state 'x'" in said["error"]
     said = await client.answer(await client.save_state("x", seq=2, overwrite=True))
     assert "overwrite: another state under the same name is not offered" in said["error"]
     ask = {"model_id": model, "seq_id": 3, "path": "a", "ttl_seconds": 3600}

@@ -11,6 +11,7 @@ import msgspec
 from rollout.ledger.sqlite.call_book import BookedCall
 from rollout.service.asking import CREATED, ServiceCaller, ServiceDoor, parse_request_id
 from rollout.service.calls import (
+    LoadedAnswer,
     LossAnswer,
     ModelAnswer,
     RefusedAnswer,
@@ -22,7 +23,7 @@ from rollout.service.calls import (
 from rollout.service.chain import chain_head
 from rollout.service.desk import sampler_of_call, saved_path, state_path
 from rollout.service.refusals import unknown
-from rollout.service.registry import ServiceModel, ServiceSampler
+from rollout.service.registry import Registry, SavedState, ServiceModel, ServiceSampler
 from rollout.service.wire.losses import PROTOBUF_TYPE, render_loss, render_samples
 from rollout.service.wire.requests import FutureAsk, read_body
 
@@ -57,7 +58,7 @@ async def reply_to(door: ServiceDoor, caller: ServiceCaller) -> FutureReply:
         raise unknown("request", ask.request_id)
     if found.answer is None:
         return _not_yet(door, ask.request_id, None if model is None else line)
-    return _model_reply(found) if model is not None else _sample_reply(found)
+    return _model_reply(found, registry) if model is not None else _sample_reply(found)
 
 
 def _not_yet(door: ServiceDoor, request_id: str, model_id: str | None) -> FutureReply:
@@ -72,7 +73,7 @@ def _not_yet(door: ServiceDoor, request_id: str, model_id: str | None) -> Future
     return _json(body, status=408)
 
 
-def _model_reply(found: BookedCall) -> FutureReply:
+def _model_reply(found: BookedCall, registry: Registry) -> FutureReply:
     assert found.answer is not None and found.chain is not None
     answer = msgspec.msgpack.decode(found.answer, type=ModelAnswer)  # pyrefly: ignore[bad-argument-type]
     head = {CHAIN_METRIC: chain_head(found.chain)}
@@ -86,7 +87,24 @@ def _model_reply(found: BookedCall) -> FutureReply:
         return _json({"metrics": answer.metrics | head}, chain=found.chain)
     if isinstance(answer, SavedAnswer):
         return _json(_saved(found, answer), chain=found.chain)
+    if isinstance(answer, LoadedAnswer):
+        said = {
+            "type": "load_weights",
+            "model_id": found.line,
+            "path": _path_of(registry, answer.digest, found.line),
+        }
+        return _json(said, chain=found.chain)
     return _refused(answer, found.chain)
+
+
+def _path_of(registry: Registry, digest: str, model_id: str) -> str:
+    """A name that the model's owner has for a state."""
+    model = registry.get(ServiceModel, model_id)
+    owner = "" if model is None else model.owner
+    found = (
+        one.id for one in registry.all(SavedState) if (one.digest, one.owner) == (digest, owner)
+    )
+    return next(found, "")
 
 
 def _created(model: ServiceModel) -> dict[str, Any]:

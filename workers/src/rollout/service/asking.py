@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollout.service.calls import ModelCall, RefusedCall
+from rollout.service.calls import LoadState, ModelCall, RefusedCall
 from rollout.service.desk import TrainingDesk, new_model
+from rollout.service.kept.making import read_call
 from rollout.service.refusals import CallRefused, not_offered, unknown
 from rollout.service.registry import (
     FinishedSession,
@@ -24,6 +25,7 @@ from rollout.service.registry import (
 from rollout.service.settings import KeyDoor
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.conversions import (
+    check_fits,
     check_load,
     model_id_of,
     read_adapter,
@@ -145,10 +147,10 @@ class ServiceDoor:
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
 
     async def load_state(self, caller: ServiceCaller) -> dict[str, str]:
-        """A model that begins from a state."""
+        """A model that begins from a state, or a state into a model that there is."""
         ask = read_body(caller.body, StateLoadAsk)
         if ask.session_id is None or ask.model_seq_id is None:
-            return await self._refuse_load(caller)
+            return await self._load_in_place(caller, ask)
         self._open_session(ask.session_id, caller.owner)
         saved = self.desk.registry.require(SavedState, ask.path, caller.owner)
         check_load(ask, saved.base)
@@ -160,18 +162,37 @@ class ServiceDoor:
         )
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
 
-    async def _refuse_load(self, caller: ServiceCaller) -> dict[str, str]:
-        """In its place: the client counts it, and what follows must not wait for it."""
+    async def _load_in_place(self, caller: ServiceCaller, ask: StateLoadAsk) -> dict[str, str]:
+        """Into a model that there is: a call in its order. What a path named when the call first came stays."""
         placed = read_body(caller.body, PlacedAsk)
-        why = str(
-            not_offered(
-                "load_weights into a model that there is",
-                "create_training_client_from_state makes a model that begins from a state",
-            )
-        )
-        return await self._submit(
-            caller.owner, placed.model_id, placed.seq_id, RefusedCall(why=why)
-        )
+        model = self.desk.registry.require(ServiceModel, placed.model_id, caller.owner)
+        call = await self._known_load(placed, ask)
+        if call is None:
+            try:
+                call = self._read_load(model, ask)
+            except CallRefused as refusal:
+                call = RefusedCall(why=f"{ask.path[:200]}: {refusal}")
+        return await self._submit(caller.owner, model.id, placed.seq_id, call)
+
+    async def _known_load(
+        self, placed: PlacedAsk, ask: StateLoadAsk
+    ) -> LoadState | RefusedCall | None:
+        """The same call as the book has it, whatever became of the state since."""
+        found = await self.desk.wait(placed.model_id, placed.seq_id, 0)
+        call = None if found is None else read_call(found)
+        if isinstance(call, RefusedCall) and call.why.startswith(f"{ask.path[:200]}: "):
+            return call
+        saved = self.desk.registry.get(SavedState, ask.path)
+        if saved is None or not isinstance(call, LoadState):
+            return None
+        asked = (saved.digest, ask.optimizer)
+        return call if (call.digest, call.optimizer) == asked else None
+
+    def _read_load(self, model: ServiceModel, ask: StateLoadAsk) -> LoadState:
+        saved = self.desk.registry.require(SavedState, ask.path, model.owner)
+        check_load(ask, saved.base)
+        check_fits(saved, model)
+        return LoadState(digest=saved.digest, optimizer=ask.optimizer)
 
     async def describe_model(self, caller: ServiceCaller) -> dict[str, Any]:
         """A model as clients describe one; its tokenizer is named by its folder on this machine."""

@@ -72,13 +72,23 @@ class SaveState(msgspec.Struct, frozen=True, tag="save_state"):
     name: str
 
 
+class LoadState(msgspec.Struct, frozen=True, tag="load_state", kw_only=True):
+    """Become what a state is of, with its moments (``optimizer``) or with none; ``digest`` is the state's.
+
+    Its name is not in here: it begins with the other model's id, and equal loops come to equal chains.
+    """
+
+    digest: str
+    optimizer: bool
+
+
 class RefusedCall(msgspec.Struct, frozen=True, tag="refused_call"):
     """A call whose content is refused: it takes its place in the order, since clients count it, and changes nothing."""
 
     why: str
 
 
-ModelCall = ForwardBackward | OptimStep | SaveForSampler | SaveState | RefusedCall
+ModelCall = ForwardBackward | OptimStep | SaveForSampler | SaveState | LoadState | RefusedCall
 
 
 class LossAnswer(msgspec.Struct, frozen=True, tag="loss", kw_only=True):
@@ -103,13 +113,19 @@ class SavedAnswer(msgspec.Struct, frozen=True, tag="saved", kw_only=True):
     state: bool = False
 
 
+class LoadedAnswer(msgspec.Struct, frozen=True, tag="loaded"):
+    """The digest of the state that was loaded."""
+
+    digest: str
+
+
 class RefusedAnswer(msgspec.Struct, frozen=True, tag="refused"):
     """Why a call was not made; the model is as before."""
 
     error: str
 
 
-ModelAnswer = LossAnswer | StepAnswer | SavedAnswer | RefusedAnswer
+ModelAnswer = LossAnswer | StepAnswer | SavedAnswer | LoadedAnswer | RefusedAnswer
 
 
 class SampleCall(msgspec.Struct, frozen=True, kw_only=True):

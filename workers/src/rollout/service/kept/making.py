@@ -14,6 +14,8 @@ from rollout.errors import LedgerError
 from rollout.ledger.sqlite.call_book import BookedCall
 from rollout.service.calls import (
     ForwardBackward,
+    LoadedAnswer,
+    LoadState,
     ModelAnswer,
     ModelCall,
     OptimStep,
@@ -91,5 +93,8 @@ def _answer(model: TrainedModel, keeper: Keeper, call: ModelCall) -> ModelAnswer
         model.claim_name("state", call.name)
         digest = keeper.states.keep(model.state())
         return SavedAnswer(digest=digest, name=call.name, state=True)
+    if isinstance(call, LoadState):
+        model.load(keeper.states.read(call.digest), optimizer=call.optimizer)
+        return LoadedAnswer(call.digest)
     assert isinstance(call, RefusedCall)
     return RefusedAnswer(error=call.why)

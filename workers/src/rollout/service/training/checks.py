@@ -14,7 +14,7 @@ import numpy as np
 
 from rollout.service.calls import CallDatum, CallTensor, ForwardBackward, OptimStep
 from rollout.service.refusals import CallRefused
-from rollout.service.training.losses import LOSSES, TokenLoss
+from rollout.service.training.losses import LOSSES, UNOFFERED, TokenLoss
 
 DATA_MAX = 4096
 """Sequences of one call."""
@@ -42,8 +42,9 @@ def check_loss(call: ForwardBackward, *, vocab: int, context: int) -> CheckedLos
     """The call, ready to compute. Raises CallRefused."""
     loss = LOSSES.get(call.loss)
     if loss is None:
+        why = f" ({UNOFFERED[call.loss]})" if call.loss in UNOFFERED else ""
         raise CallRefused(
-            f"loss_fn: {call.loss!r} is not offered; there are {', '.join(LOSSES)}. Any other loss of"
+            f"loss_fn: {call.loss!r} is not offered{why}; there are {', '.join(LOSSES)}. Any other loss of"
             " logprobs can be a function of yours: forward_backward_custom"
         )
     if not 0 < len(call.data) <= DATA_MAX:
@@ -87,6 +88,8 @@ def _check_config(call: ForwardBackward, loss: TokenLoss) -> dict[str, float]:
         if isinstance(value, str) or not math.isfinite(value):
             raise CallRefused(f"loss_fn_config.{name}: expected a finite number, got {value!r}")
         config[name] = value
+    if config.get("beta", 0.0) < 0:
+        raise CallRefused(f"loss_fn_config.beta: expected 0 or more, got {config['beta']:g}")
     low, high = (config.get(f"clip_{end}_threshold", 1.0) for end in ("low", "high"))
     if not 0 <= low <= 1 <= high:
         raise CallRefused(

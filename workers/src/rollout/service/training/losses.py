@@ -8,6 +8,7 @@ divide weights or advantages beforehand for a mean. Gradients of several calls a
 | cross_entropy       | -weight logprob                          | weights (1 where left out)  |
 | importance_sampling | -A exp(logprob - q)                      | logprobs (q), advantages    |
 | ppo                 | max(-A r, -A clip(r, low, high))         | logprobs, advantages        |
+| dro                 | -A logprob + beta/2 (logprob - q)^2      | logprobs, advantages        |
 | cispo               | -sg(clip(r, low, high)) A logprob        | logprobs, advantages        |
 
 Axes: C scored tokens.
@@ -27,6 +28,9 @@ from rollout.algorithms.surrogates.clip import Clipped, ratio
 
 CLIP_DEFAULTS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 """Bounds of the ratio itself, not distances from 1."""
+
+DRO_DEFAULTS = {"beta": 0.05}
+"""How much a token's distance from what it was sampled with costs."""
 
 Inputs = Mapping[str, Tensor]
 Config = Mapping[str, float]
@@ -62,6 +66,11 @@ def _cispo(logprobs_C: Tensor, inputs: Inputs, config: Config) -> Tensor:
     return _surrogate(Cispo(ratio_min=low, ratio_max=high), logprobs_C, inputs)
 
 
+def _dro(logprobs_C: Tensor, inputs: Inputs, config: Config) -> Tensor:
+    apart_C = logprobs_C - inputs["logprobs"]
+    return 0.5 * config["beta"] * apart_C.square() - inputs["advantages"] * logprobs_C
+
+
 def _surrogate(surrogate: Surrogate, logprobs_C: Tensor, inputs: Inputs) -> Tensor:
     old_C = inputs["logprobs"]
     tokens = SurrogateTokens(
@@ -81,5 +90,12 @@ LOSSES: Mapping[str, TokenLoss] = {
     "importance_sampling": TokenLoss(compute=_importance_sampling, needs=_SAMPLED, defaults={}),
     "ppo": TokenLoss(compute=_ppo, needs=_SAMPLED, defaults=CLIP_DEFAULTS),
     "cispo": TokenLoss(compute=_cispo, needs=_SAMPLED, defaults=CLIP_DEFAULTS),
+    "dro": TokenLoss(compute=_dro, needs=_SAMPLED, defaults=DRO_DEFAULTS),
 }
-"""Every loss; another is refused by name."""
+"""Every loss that is computed here."""
+UNOFFERED = {
+    "gspo": "it is of whole sequences, and a call does not say which tokens of one were sampled",
+    "stable_reinforce": "it needs records that sampling with record_stability_info would keep",
+    "custom": "losses are not uploaded",
+}
+"""What clients can name beside those, and why not."""

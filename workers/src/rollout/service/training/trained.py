@@ -154,6 +154,10 @@ class TrainedModel:
         self._num_gathered = int(state[NUM_GATHERED]) if gathered else 0
         self._names = set(names)
 
+    def load(self, state: Mapping[str, torch.Tensor], *, optimizer: bool) -> None:
+        """Become another model's state; what was gathered is forgotten, names that are taken stay taken."""
+        self.restore(state, names=self._names, optimizer=optimizer, gradient=False)
+
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self._policy.masters.items():
             yield f"{WEIGHT}{name}", parameter

@@ -14,6 +14,7 @@ from rollout.learner.model.adapter import LoraTarget
 from rollout.seeds import derive_seed
 from rollout.service.calls import OptimStep, SampleCall, SaveForSampler, SaveState
 from rollout.service.refusals import CallRefused, not_offered
+from rollout.service.registry import SavedState, ServiceModel
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.trained import AdapterAsk
 from rollout.service.wire.requests import (
@@ -122,6 +123,18 @@ def check_load(ask: StateLoadAsk, base: str) -> None:
         )
     if ask.optimizer_config is not None and ask.optimizer_config.type != "adamw":
         raise not_offered(f"optimizer_config.type {ask.optimizer_config.type!r}", "use adamw")
+
+
+def check_fits(saved: SavedState, model: ServiceModel) -> None:
+    """Raise CallRefused for a state of another base or of another adapter than the model's; seeds may differ."""
+    if saved.base != model.base:
+        raise CallRefused(f"path: the state is of {saved.base}, the model of {model.base}")
+    theirs, mine = saved.adapter, model.adapter
+    if (theirs.rank, theirs.targets) != (mine.rank, mine.targets):
+        raise CallRefused(
+            f"path: the state is of an adapter of rank {theirs.rank} on {', '.join(theirs.targets)}, the model's has"
+            f" rank {mine.rank} on {', '.join(mine.targets)}; create_training_client_from_state makes a model that fits"
+        )
 
 
 def check_name(field: str, name: str) -> None:

@@ -111,7 +111,7 @@ class StateSaveAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class StateLoadAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new model that begins from a state; in a model's order (``model_id``) it is refused."""
+    """A new model that begins from a state; with ``model_id`` and ``seq_id`` into one that there is."""
 
     path: str
     optimizer: bool
