@@ -47,6 +47,10 @@ def place(cookbook, tmp_path_factory):
     write_tokenizer(home / NAME)
     write_rows(home / "HuggingFaceH4" / "no_robots", conversations(), test=conversations()[:8])
     write_gsm8k(home / "openai" / "gsm8k")
+    write_rows(home / "Anthropic" / "hh-rlhf", comparisons(), test=comparisons()[:8])
+    (home / "dialogues.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in conversations())
+    )
     served = ServedTraining(home=home, base=f"{NAME}={URI}", more=("--skip-unembed",))
     served.start()
     yield home, served
@@ -90,6 +94,11 @@ def conversations():
         }
         for i in range(512)
     ]
+
+
+def comparisons():
+    begun = [f"\n\nHuman: Question {i}?\n\nAssistant:" for i in range(32)]
+    return [{"chosen": f"{one} yes", "rejected": f"{one} no, never"} for one in begun]
 
 
 def run_recipe(place, cookbook, recipe, **settings):
@@ -173,8 +182,10 @@ def test_the_reinforcement_loop_goes_on_from_there_and_learns(place, cookbook, l
     assert Path(last["sampler_path"]).name == "final"
 
 
+SPARSELY = {"lora_rank": 8, "save_every": 0, "eval_every": 0}
 RECIPES = {
     "math_rl.train": {
+        **SPARSELY,
         "env": "arithmetic",
         "group_size": 4,
         "groups_per_batch": 4,
@@ -182,10 +193,24 @@ RECIPES = {
         "loss_fn": "importance_sampling",
     },
     "chat_sl.train": {
+        **SPARSELY,
         "dataset": "no_robots",
         "batch_size": 8,
         "max_length": 1024,
         "max_steps": 4,
+    },
+    "prompt_distillation.train": {
+        **SPARSELY,
+        "file_path": "dialogues.jsonl",
+        "batch_size": 8,
+        "max_length": 1024,
+        "max_steps": 4,
+    },
+    "preference.dpo.train": {
+        "dataset": "hhh",
+        "batch_size": 4,
+        "max_length": 256,
+        "max_steps": 2,
     },
 }
 
@@ -198,10 +223,7 @@ def test_a_recipe_runs_to_its_end(place, cookbook, recipe):
         recipe,
         model_name=NAME,
         renderer_name="role_colon",
-        lora_rank=8,
         learning_rate=1e-3,
-        save_every=0,
-        eval_every=0,
         behavior_if_log_dir_exists="raise",
         **RECIPES[recipe],
     )
