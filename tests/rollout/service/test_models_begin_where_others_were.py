@@ -214,3 +214,20 @@ async def test_an_anchor_that_does_not_fit_is_not_believed(service, tmp_path, ca
     client = (await service()).follow(client)
     assert "calls=4 again=4" in caplog.text
     assert await client.state() == state
+
+
+async def test_what_was_saved_is_described_to_its_owner_only(service):
+    one = await service()
+    client, other = one.client(), one.client("two")
+    await client.begin(rank=3, train_mlp=False)
+    state = await client.answer(await client.save_state("a"))
+    weights = await client.answer(await client.save("a"))
+    for path in (state["path"], weights["path"]):
+        status, said = await client.post("weights_info", {"tinker_path": path})
+        assert (status, said["base_model"], said["lora_rank"]) == (200, "tiny", 3)
+        assert (said["train_attn"], said["train_mlp"], said["train_unembed"]) == (
+            True,
+            False,
+            False,
+        )
+        assert (await other.post("weights_info", {"tinker_path": path}))[0] == 404

@@ -141,6 +141,22 @@ async def test_coroutines_await_what_threads_wait_for(place):
     await in_thread(client.close)
 
 
+async def test_a_state_is_gone_on_from_in_the_same_model(place):
+    def chains():
+        model = new_model(rollout.connect(*place))
+        model.forward_backward([datum(rollout.client)], "cross_entropy")
+        model.optim_step()
+        path = model.save_state("one").result().path
+        model.forward_backward([datum(rollout.client)], "cross_entropy")
+        model.optim_step()
+        loaded = model.load_state_with_optimizer(path).result()
+        assert loaded.path == path
+        return loaded.chain, model.get_standing().chain
+
+    chain, standing = await in_thread(chains)
+    assert chain == standing != ""
+
+
 async def test_refusals_are_the_services_words_and_what_follows_goes_on(place):
     def refusals():
         client = rollout.connect(*place)

@@ -12,8 +12,6 @@ from pinned_packages import SDK_BEFORE, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 TESTS = Path(__file__).with_name("test_the_unmodified_client_trains_and_samples.py")
-WITHOUT = "not from_a_state"
-"""What it cannot do here: it asks for facts of saved weights first (weights_info), then loads them into a model that there is."""
 SECONDS = 540
 
 
@@ -34,8 +32,6 @@ def test_the_client_before_trains_and_samples_too():
         "no:cacheprovider",
         "-m",
         "not slow",
-        "-k",
-        WITHOUT,
         str(TESTS),
     ]
     done = subprocess.run(

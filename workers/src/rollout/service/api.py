@@ -28,7 +28,6 @@ UNOFFERED = {
     "save_weights_external": "copy the folder of saved weights",
     "copy_weights": "save the weights under another name",
     "create_custom_loss": "forward_backward_custom computes your loss where you are",
-    "weights_info": "keep what you created the model with",
     "auth/token": "keys are sent as they are",
 }
 """Routes without a model's order that are refused by their name, and what to do instead."""
@@ -47,6 +46,7 @@ def build_service(door: ServiceDoor, body_bytes_max: int) -> web.Application:
         "telemetry": ServiceDoor.telemetry,
         "create_model": ServiceDoor.create_model,
         "get_info": ServiceDoor.describe_model,
+        "weights_info": ServiceDoor.describe_saved,
         "forward_backward": ServiceDoor.forward_backward,
         "optim_step": ServiceDoor.optim_step,
         "save_weights_for_sampler": ServiceDoor.save_for_sampler,

@@ -44,6 +44,7 @@ from rollout.service.wire.requests import (
     SampleAsk,
     SamplerAsk,
     SamplerSaveAsk,
+    SavedInfoAsk,
     SessionAsk,
     StateLoadAsk,
     StateSaveAsk,
@@ -206,6 +207,26 @@ class ServiceDoor:
             "model_name": base.name,
             "is_lora": True,
             "lora_rank": model.adapter.rank,
+        }
+
+    async def describe_saved(self, caller: ServiceCaller) -> dict[str, Any]:
+        """The base and the adapter of a saved state or of saved weights, as clients describe them."""
+        path = read_body(caller.body, SavedInfoAsk).tinker_path
+        registry = self.desk.registry
+        if registry.get(SavedState, path) is not None:
+            state = registry.require(SavedState, path, caller.owner)
+            base, adapter = state.base, state.adapter
+        else:
+            saved = registry.require(SavedVersion, path, caller.owner)
+            model = registry.require(ServiceModel, saved.model, caller.owner)
+            base, adapter = saved.base, model.adapter
+        return {
+            "base_model": base,
+            "is_lora": True,
+            "lora_rank": adapter.rank,
+            "train_unembed": False,
+            "train_mlp": "Mlp" in adapter.targets,
+            "train_attn": "Attention" in adapter.targets,
         }
 
     async def model_state(self, caller: ServiceCaller) -> dict[str, Any]:

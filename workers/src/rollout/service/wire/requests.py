@@ -64,6 +64,12 @@ class ModelInfoAsk(msgspec.Struct, kw_only=True):
     model_id: str
 
 
+class SavedInfoAsk(msgspec.Struct, kw_only=True):
+    """What was saved under a path, that is asked about."""
+
+    tinker_path: str
+
+
 class AdamAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """AdamW's numbers for one step."""
 
