@@ -14,6 +14,7 @@ from service_kit import STEP, TINY, sequence_datum, wire_datum
 from rollout.errors import SpecError
 from rollout.rendering.build import build_renderer
 from rollout.runs.manifest import load_documents
+from rollout.service.reading.manifests.policy import merge_certain
 from rollout.service.reading.manifests.schedule import fit_schedule
 from rollout.service.server import note_bases
 
@@ -151,14 +152,28 @@ async def test_what_a_manifest_does_not_say_is_told_line_by_line(begun, tiny_bas
         assert part in told_out
 
 
+async def test_what_a_plan_refuses_stands_first(begun, tiny_base):
+    client, out, words = begun
+    await client.begin(rank=32, number=1)
+    await step_on(client, [row_datum(tiny_base, *row) for row in SUMS])
+    found = told(*words[:2], client.model, *words[3:])
+    assert found["left_out"][0].startswith("as it is, the plan is refused: run.yaml:")
+    assert "rank 32" in (out / "run.yaml").read_text().splitlines()[1]
+
+
 async def test_groups_become_grpo_whose_reward_must_be_supplied(begun, tiny_base):
     client, out, words = begun
     saved = await client.answer(await client.save())
-    await client.answer(
-        await client.sample(
-            saved["sampling_session_id"], num_samples=4, params={"temperature": 0.5}
+    for seq, prompt in enumerate([(5, 6, 7), (5, 6, 8), (5, 5)]):
+        await client.answer(
+            await client.sample(
+                saved["sampling_session_id"],
+                seq,
+                num_samples=4,
+                params={"temperature": 0.5},
+                prompt={"chunks": [{"type": "encoded_text", "tokens": prompt}]},
+            )
         )
-    )
     clip = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}
     for step in range(2):
         data = [
@@ -172,7 +187,7 @@ async def test_groups_become_grpo_whose_reward_must_be_supplied(begun, tiny_base
     (document,) = load_documents(out / "run.yaml")
     train = document.data["spec"]["train"]
     assert train["algorithm"]["grpo"] == {
-        "promptsPerStep": 2,
+        "promptsPerStep": 3,
         "groupSize": 4,
         "aggregation": "SequenceSum",
         "advantageScale": "None",
@@ -182,7 +197,8 @@ async def test_groups_become_grpo_whose_reward_must_be_supplied(begun, tiny_base
     }
     assert train["sampling"]["temperature"] == "0.5"
     assert (train["oldLogprobs"], train["schedule"]) == ("Actor", {"constant": {}})
-    assert len((out / "rows.jsonl").read_text().splitlines()) == 4
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 5
+    assert any(text.startswith("1 prompts were sampled and never") for text in found["left_out"])
     assert any("supply them in reward.py" in text for text in found["left_out"])
     rollout("plan", "-f", str(out / "run.yaml"))
 
@@ -239,3 +255,8 @@ def test_learning_rates_are_the_schedule_that_gives_them_or_none(rates, schedule
 
 def test_the_kit_steps_with_the_numbers_that_are_asserted():
     assert (STEP["beta2"], STEP["eps"]) == (0.95, 1e-8)
+
+
+def test_a_certain_first_token_without_an_advantage_parts_no_group():
+    groups = {(5, 6): [0.0, 0.0], (5, 6, 9): [0.0], (5, 6, 8): [1.0, -1.0], (7,): [0.0]}
+    assert merge_certain(groups) == {(7,): [0.0], (5, 6): [0.0] * 3, (5, 6, 8): [1.0, -1.0]}

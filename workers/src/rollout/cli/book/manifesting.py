@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +18,7 @@ from rollout.cli.output import OutputFormat, OutputOption, print_json, print_lin
 from rollout_api.visible import visible
 
 if TYPE_CHECKING:
+    from rollout.runs.manifest import Document
     from rollout.service.reading.finding import OpenedModel
     from rollout.service.reading.manifests.document import InferredManifest
 
@@ -82,8 +85,26 @@ def _write(opened: OpenedModel, uri: str, name: str, work: Path) -> InferredMani
     if "rewards" in found.document["spec"]["train"]:
         (work / REWARD_FILE).write_text(REWARD, encoding="utf-8")
     (work / RUN).write_text(_render(opened, found), encoding="utf-8")
-    require_valid(load_documents(work / RUN))
+    documents = load_documents(work / RUN)
+    require_valid(documents)
+    refusal = _plan_refusal(documents)
+    if refusal is not None:
+        refusal = refusal.replace(f"{work}/", "")
+        found = replace(found, left_out=(f"as it is, {refusal}", *found.left_out))
+        (work / RUN).write_text(_render(opened, found), encoding="utf-8")
     return found
+
+
+def _plan_refusal(documents: Sequence[Document]) -> str | None:
+    """Why a plan of it is refused on this machine; None where it is not."""
+    from rollout.errors import SpecError
+    from rollout.runs.plan import build_plan
+
+    try:
+        build_plan(documents, offline=True)
+    except SpecError as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def _render(opened: OpenedModel, found: InferredManifest) -> str:

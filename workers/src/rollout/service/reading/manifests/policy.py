@@ -27,9 +27,13 @@ CLIPS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 """What the service's losses take where a call says nothing."""
 
 
+Groups = dict[tuple[int, ...], list[float]]
+"""Advantages by the prompt's ids."""
+
+
 @dataclass(slots=True, kw_only=True)
 class StepGroups:
-    """Owns the groups of the step that is read; of those before it only what is to be said of them."""
+    """Owns the groups of the step that is read; of those before it only what is to be said of them (``learned``: hashes of prompts)."""
 
     sizes: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
@@ -37,7 +41,8 @@ class StepGroups:
     with_signal: int = 0
     of_unit_spread: int = 0
     longest: int = 1
-    _groups: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
+    learned: set[int] = field(default_factory=set)
+    _groups: Groups = field(default_factory=dict)
 
     def take(self, row: LearnedRow) -> None:
         """The next completion."""
@@ -45,13 +50,16 @@ class StepGroups:
         self.trained += 1
         self.longest = max(self.longest, len(row.answer))
 
-    def end_step(self, step: int) -> None:
-        """The step was taken. Raises LoopRefused for a group whose advantages are not centred."""
-        for values in self._groups.values():
+    def end_step(self, step: int) -> list[tuple[int, ...]]:
+        """The step was taken: its prompts. Raises LoopRefused for a group whose advantages are not centred."""
+        groups = merge_certain(self._groups)
+        for values in groups.values():
             self._check(step, np.asarray(values))
             self.sizes[len(values)] += 1
-        self.counts[len(self._groups)] += 1
+        self.counts[len(groups)] += 1
+        self.learned.update(map(hash, groups))
         self._groups = {}
+        return list(groups)
 
     def _check(self, step: int, values: np.ndarray) -> None:
         largest = np.abs(values).max()
@@ -67,19 +75,51 @@ class StepGroups:
         self.of_unit_spread += any(abs(one - 1) <= UNIT_MAX for one in spreads)
 
 
+def merge_certain(groups: Groups) -> Groups:
+    """The same groups; completions without an advantage are put with the prompt that they begin with.
+
+    A first token that was certain has the logprob 0, as the tokens of a prompt have: it was read as one of them.
+    """
+    found: Groups = {}
+    for prompt in sorted(groups, key=lambda one: (len(one), not any(groups[one]))):
+        shorter = next((one for one in found if prompt[: len(one)] == one), None)
+        certain = shorter is not None and not any(groups[prompt])
+        found.setdefault(shorter if shorter is not None and certain else prompt, []).extend(
+            groups[prompt]
+        )
+    return found
+
+
 @dataclass(slots=True, kw_only=True)
 class RecordedSampling:
-    """How completions were drawn: the settings with the most calls, and how many there are."""
+    """How completions were drawn: settings by their calls; and how many prompts a step had, and a prompt completions; ``asked``: hashes of prompts."""
 
     settings: Counter[tuple[tuple[str, Any], ...]] = field(default_factory=Counter)
+    prompts: Counter[int] = field(default_factory=Counter)
+    sizes: Counter[int] = field(default_factory=Counter)
     completions: int = 0
+    asked: set[int] = field(default_factory=set)
+    _step: int = -1
+    _asked: Counter[tuple[int, ...]] = field(default_factory=Counter)
 
-    def take(self, call: SampleCall, answer: SampleAnswer) -> None:
-        """The next call."""
+    def take(self, step: int, call: SampleCall, answer: SampleAnswer) -> None:
+        """The next call, of the sampler after ``step``."""
         key = tuple((name, getattr(call, name)) for name in sampling_fields(call))
         if key in self.settings or len(self.settings) < SETTINGS_MAX:
             self.settings[key] += 1
+        if step != self._step:
+            self.end_step()
+            self._step = step
+        self._asked[call.prompt] += len(answer.sequences)
+        self.asked.add(hash(call.prompt))
         self.completions += len(answer.sequences)
+
+    def end_step(self) -> None:
+        """No more is sampled from the weights after this step."""
+        if self._asked:
+            self.prompts[len(self._asked)] += 1
+            self.sizes.update(self._asked.values())
+        self._asked = Counter()
 
 
 def sampling_fields(call: SampleCall) -> list[str]:
@@ -91,25 +131,17 @@ def write_policy(
     opened: OpenedModel, loop: RecordedLoop, renderer: PlainRenderer, write: WriteRow
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the prompts; the parts of ``spec.train`` that are of this algorithm, and what they leave out. Raises LoopRefused."""
-    groups, prompts, fold = StepGroups(), WrittenRows(), StepFold()
-    for one in read_calls(opened.book, opened.model.id):
-        for row in _rows(one):
-            groups.take(row)
-            prompt = LearnedRow(prompt=row.prompt, answer=(), value=0.0)
-            if prompts.is_new(prompt):
-                write({"prompt": write_row(renderer, prompt).prompt})
-        step = fold.take(one)
-        if step is not None:
-            groups.end_step(step.step)
-    sampling = RecordedSampling()
-    for _, sample in read_samples(opened.book, opened.model):
-        if isinstance(sample.answer, SampleAnswer):
-            sampling.take(sample.call, sample.answer)
+    prompts = _Prompts(renderer=renderer, write=write)
+    sampling = _read_sampling(opened, prompts)
+    groups = _read_groups(opened, prompts)
     if max(groups.sizes, default=0) < 2 or not groups.with_signal:
         raise LoopRefused(
             "no prompt has two completions in a step with advantages other than 0: nothing shows that they are of groups"
         )
     algorithm, said = _algorithm(loop, groups)
+    if sampling.prompts:
+        algorithm["promptsPerStep"] = max(_usual(sampling.prompts), 1)
+        algorithm["groupSize"] = max(_usual(sampling.sizes), 2)
     drawn, left = _sampling(sampling, groups, renderer)
     settings = {
         "algorithm": {"grpo": algorithm},
@@ -118,7 +150,53 @@ def write_policy(
         "sampling": drawn,
         "oldLogprobs": "Actor",
     }
+    unused = len(sampling.asked - groups.learned)
+    if unused:
+        left.append(
+            f"{unused} prompts were sampled and never learned from (groups that were all alike, or an evaluation): they"
+            " are in the data"
+        )
     return settings, [*said, *left, *_always(groups, sampling)]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Prompts:
+    """Owns which prompts are in the data already."""
+
+    renderer: PlainRenderer
+    write: WriteRow
+    written: WrittenRows = field(default_factory=WrittenRows)
+
+    def take(self, ids: tuple[int, ...]) -> None:
+        """The next prompt, which may have come before. Raises LoopRefused for one too many."""
+        row = LearnedRow(prompt=ids, answer=(), value=0.0)
+        if self.written.is_new(row):
+            self.write({"prompt": write_row(self.renderer, row).prompt})
+
+
+def _read_sampling(opened: OpenedModel, prompts: _Prompts) -> RecordedSampling:
+    found = RecordedSampling()
+    for one, sample in read_samples(opened.book, opened.model):
+        if isinstance(sample.answer, SampleAnswer):
+            found.take(one.step, sample.call, sample.answer)
+            prompts.take(sample.call.prompt)
+    found.end_step()
+    return found
+
+
+def _read_groups(opened: OpenedModel, prompts: _Prompts) -> StepGroups:
+    groups, fold = StepGroups(), StepFold()
+    for one in read_calls(opened.book, opened.model.id):
+        for row in _rows(one):
+            groups.take(row)
+        step = fold.take(one)
+        for ids in () if step is None else groups.end_step(step.step):
+            prompts.take(ids)
+    return groups
+
+
+def _usual(counts: Counter[int]) -> int:
+    return counts.most_common(1)[0][0]
 
 
 def _rows(one: ReadCall) -> list[LearnedRow]:
@@ -208,9 +286,11 @@ def _always(groups: StepGroups, sampling: RecordedSampling) -> list[str]:
         ),
     ]
     if len(groups.sizes) > 1:
-        said.append(f"groups had {_range(groups.sizes)} completions: the manifest has the most")
+        said.append(f"groups had {_range(groups.sizes)} completions: the manifest has one size")
     if len(groups.counts) > 1:
-        said.append(f"steps had {_range(groups.counts)} groups: the manifest has the most")
+        said.append(
+            f"steps had {_range(groups.counts)} groups that were learned from: the manifest has one number"
+        )
     if sampling.completions and groups.trained > sampling.completions:
         said.append(
             f"{groups.trained} completions were learned from and {sampling.completions} sampled: set epochs or"

@@ -57,6 +57,11 @@ def read_policy(where: str, datum: CallDatum) -> LearnedRow | None:
     logprobs, advantages = _input(datum, "logprobs"), _input(datum, "advantages")
     assert logprobs is not None and advantages is not None, "the call was answered"
     scored = (logprobs != 0) | (advantages != 0)
+    if (
+        scored.any() and not advantages.any()
+    ):  # a certain token between others has the logprob 0, too
+        places = np.flatnonzero(scored)
+        scored[places[0] : places[-1] + 1] = True
     return _row(where, datum, scored, advantages, "advantages")
 
 
