@@ -235,9 +235,18 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"topk_prompt_logprobs": 2}, "topk_prompt_logprobs is not offered"),
-        ({"params": {"top_p": 0.9}}, "sampling_params.top_p is not offered"),
-        ({"params": {"top_k": 5}}, "sampling_params.top_k is not offered"),
+        ({"prompt_alt_tokens_k": 2}, "prompt_alt_tokens_k is not offered"),
+        ({"record_stability_info": True}, "record_stability_info is not offered"),
+        ({"topk_prompt_logprobs": 129}, "topk_prompt_logprobs: expected 0 to 128, got 129"),
+        ({"topk_sample_logprobs": -1}, "topk_sample_logprobs: expected 0 to 128, got -1"),
+        ({"prompt_logprobs_last_n": 1}, "expected 1 to 1 beside prompt_logprobs, got 1"),
+        (
+            {"target_prompt_logprobs": {"data": [1], "shape": [1]}},
+            "expected token ids of shape [1, 1",
+        ),
+        ({"target_prompt_logprobs": {"data": [700], "shape": [1, 1]}}, "token 700 is outside"),
+        ({"params": {"top_p": 0.0}}, "top_p: expected 0 < top_p <= 1, got 0.0"),
+        ({"params": {"top_k": 0}}, "top_k: expected -1 (all tokens) or 1 and more, got 0"),
         ({"params": {"max_tokens": 5000}}, "max_tokens: expected 1 to 4094"),
         ({"params": {"temperature": -1.0}}, "temperature: expected 0 or more, got -1.0"),
         ({"prompt": {"chunks": [{"type": "image", "data": "x"}]}}, "a part of type 'image'"),

@@ -146,11 +146,14 @@ class SamplingParams:
 
     ``stop_token_ids`` are end tokens, ``stop`` texts that end a completion with the token that completes them;
     nothing ends it among the first ``min_new_tokens``, and end tokens are not sampled there.
-    ``include_stop``: what ended a completion stays in its text.
+    ``include_stop``: what ended a completion stays in its text. ``top_k`` (0: all) and then ``top_p`` leave the most
+    likely tokens at that temperature, which engines that cannot refuse.
     """
 
     max_new_tokens: int
     temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
     min_new_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()

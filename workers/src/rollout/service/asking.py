@@ -29,7 +29,6 @@ from rollout.service.wire.conversions import (
     check_load,
     model_id_of,
     read_adapter,
-    read_sample,
     read_save,
     read_state_save,
     read_step,
@@ -51,6 +50,7 @@ from rollout.service.wire.requests import (
     StepAsk,
     read_body,
 )
+from rollout.service.wire.sampling import read_sample
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -131,7 +131,9 @@ ModelAnswer = LossAnswer | StepAnswer | SavedAnswer | LoadedAnswer | RefusedAnsw
 class SampleCall(msgspec.Struct, frozen=True, kw_only=True):
     """Completions of one prompt. ``seeds``: one for each; ``stop_ids`` end a completion, so do texts in ``stop``.
 
-    ``prompt_logprobs``: the prompt's tokens are scored, too, at temperature 1.
+    ``top_k`` (0: all) and ``top_p`` leave the most likely tokens to draw from.
+    ``prompt_logprobs``: the prompt's tokens are scored, too, at temperature 1; of them the last ``last_n`` (0: all).
+    ``top_prompt`` and ``top_sampled``: so many likely tokens beside each. ``targets``: int64 [prompt - 1, K], -1 for none.
     """
 
     prompt: tuple[int, ...]
@@ -141,6 +143,20 @@ class SampleCall(msgspec.Struct, frozen=True, kw_only=True):
     stop_ids: tuple[int, ...]
     stop: tuple[str, ...]
     prompt_logprobs: bool = False
+    top_k: int = 0
+    top_p: float = 1.0
+    last_n: int = 0
+    top_prompt: int = 0
+    top_sampled: int = 0
+    targets: CallTensor | None = None
+
+
+class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``k`` most likely tokens of each place: int32 ids and float32 logprobs [N, k], (0, -99999) where there are none."""
+
+    k: int
+    ids: bytes
+    logprobs: bytes
 
 
 class SampledSequence(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,13 +165,19 @@ class SampledSequence(msgspec.Struct, frozen=True, kw_only=True):
     tokens: bytes
     logprobs: bytes
     stopped: bool
+    top: TopTokens | None = None
 
 
 class SampleAnswer(msgspec.Struct, frozen=True, tag="sampled"):
-    """Completions, one for each seed; float32 logprobs of the prompt's tokens (the first has none: NaN), empty unless asked for."""
+    """Completions, one for each seed; float32 logprobs of the prompt's tokens (the first has none: NaN), empty unless asked for.
+
+    ``targets``: float32 logprobs of what was asked for by id, in its shape, 0 for none.
+    """
 
     sequences: tuple[SampledSequence, ...]
     prompt_logprobs: bytes = b""
+    top_prompt: TopTokens | None = None
+    targets: CallTensor | None = None
 
 
 SampleOutcome = SampleAnswer | RefusedAnswer

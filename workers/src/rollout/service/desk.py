@@ -49,9 +49,8 @@ from rollout.service.registry import (
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
-from rollout.service.training.scoring import PromptScorer
+from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
 from rollout.service.training.trained import AdapterAsk, TrainedModel
-from rollout.service.wire.conversions import pack_reals
 
 log = logging.getLogger(__name__)
 
@@ -265,19 +264,20 @@ class TrainingDesk:
             digest=sampler.digest,
         )
         outcome = await self._pool.sample(weights, call)
-        if call.prompt_logprobs and isinstance(outcome, SampleAnswer):
-            scored = await self._compute(partial(self._score, sampler, call))
-            outcome = msgspec.structs.replace(outcome, prompt_logprobs=scored)
+        if isinstance(outcome, SampleAnswer) and wants_scores(call):
+            outcome = await self._compute(partial(self._score, sampler, call, outcome))
         answer = encode_fact(outcome)
         await self._write(partial(self._book.answer, sampler_id, seq, answer, ""))
         self._tell(sampler_id, seq)
 
-    def _score(self, sampler: ServiceSampler, call: SampleCall) -> bytes:
+    def _score(
+        self, sampler: ServiceSampler, call: SampleCall, answer: SampleAnswer
+    ) -> SampleAnswer:
         base = self.bases[sampler.base]
         if not self._scorer.holds(base, sampler.digest):
             weights = self._keeper.weights.read(sampler.digest)
             self._scorer.load(base, sampler.digest, weights)
-        return pack_reals(self._scorer.score(call.prompt).tolist())
+        return add_scores(self._scorer, call, answer)
 
     async def _accept(self, line: str, seq: int, digest: str, encoded: bytes) -> bool:
         """Whether the call is new. Raises CallRefused where another has its place."""

@@ -50,6 +50,8 @@ class SamplerPool:
             sampling=SamplingParams(
                 max_new_tokens=call.max_tokens,
                 temperature=call.temperature,
+                top_k=call.top_k,
+                top_p=call.top_p,
                 stop_token_ids=call.stop_ids,
                 stop=call.stop,
             ),

@@ -49,7 +49,9 @@ class Sampler:
         self._min_new_tokens = sampling.min_new_tokens if stops else 0
         self._early_V: torch.Tensor | None = None
         early = tuple(stops) if self._min_new_tokens else ()
-        self.kind = (self._temperature, self._min_new_tokens, early)
+        cuts = bool(self._temperature) and (sampling.top_k > 0 or sampling.top_p < 1.0)
+        self._cut = (sampling.top_k, sampling.top_p) if cuts else None
+        self.kind = (self._temperature, self._min_new_tokens, early, self._cut)
         """Samplers of one kind draw alike."""
 
     def pick(
@@ -58,7 +60,8 @@ class Sampler:
         """Tokens int64 [S] and their log-probabilities float32 [S] at new-token ``position``.
 
         The log-probability is of the distribution sampled from; for temperature 0 (the most likely
-        token) it is the model's own, at temperature 1. ``logits_SV`` is float32 and is consumed. Both come
+        token) it is the model's own, at temperature 1. What ``top_k`` and ``top_p`` leave is the distribution
+        sampled from: its probabilities sum to 1. ``logits_SV`` is float32 and is consumed. Both come
         home to the CPU, wherever the logits are.
         """
         if position < self._min_new_tokens:
@@ -87,6 +90,8 @@ class Sampler:
         """
         if self._temperature not in {0.0, 1.0}:
             logits_SV.div_(self._temperature)
+        if self._cut is not None:
+            cut_logits(logits_SV, *self._cut)
         cumulative_SV = torch.softmax(logits_SV, dim=-1).cumsum(-1, dtype=torch.float64)
         return torch.log_softmax(logits_SV, dim=-1), cumulative_SV
 
@@ -103,6 +108,23 @@ class Sampler:
     def is_stop(self, tokens_S: torch.Tensor) -> torch.Tensor:
         """Whether each token ends its sample, bool [S]."""
         return self._is_stop_V[tokens_S]
+
+
+def cut_logits(logits_SV: torch.Tensor, top_k: int, top_p: float) -> None:
+    """Leave the ``top_k`` largest (0: all), of those the fewest that together have ``top_p``, at least one; in place.
+
+    Of equal logits the lower token comes first.
+    """
+    ordered = torch.sort(logits_SV, dim=-1, descending=True, stable=True)
+    if 0 < top_k < logits_SV.shape[1]:
+        ordered.values[:, top_k:] = float("-inf")
+    probabilities_SV = torch.softmax(ordered.values.double(), dim=-1)
+    before_SV = probabilities_SV.cumsum(-1) - probabilities_SV
+    dropped_SV = (before_SV >= top_p) | ordered.values.isneginf()
+    dropped_SV[:, 0] = False
+    logits_SV.masked_fill_(
+        torch.zeros_like(dropped_SV).scatter(1, ordered.indices, dropped_SV), float("-inf")
+    )
 
 
 def _invert(cumulative_SV: torch.Tensor, noise_S1: torch.Tensor) -> torch.Tensor:

@@ -91,6 +91,11 @@ def build_generate_body(
             f"sampling temperature {temperature}: vLLM takes 0 (greedy) or "
             f"{TEMPERATURE_MIN} to {TEMPERATURE_MAX}"
         )
+    if sampling.top_k or sampling.top_p != 1.0:
+        raise SpecError(
+            f"sampling top_k {sampling.top_k}, top_p {sampling.top_p}: logprobs of runs are of the whole"
+            " distribution here; leave them out"
+        )
     return {
         "model": model,
         "token_ids": request.prompt_ids,

@@ -11,25 +11,20 @@ import numpy as np
 from blake3 import blake3
 
 from rollout.learner.model.adapter import LoraTarget
-from rollout.seeds import derive_seed
-from rollout.service.calls import OptimStep, SampleCall, SaveForSampler, SaveState
+from rollout.service.calls import OptimStep, SaveForSampler, SaveState
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import SavedState, ServiceModel
-from rollout.service.training.bases import TrainingBase
 from rollout.service.training.trained import AdapterAsk
 from rollout.service.wire.requests import (
     LoraAsk,
     ModelAsk,
-    SampleAsk,
     SamplerSaveAsk,
-    SamplingAsk,
     StateLoadAsk,
     StateSaveAsk,
     StepAsk,
 )
 
 RANK_MAX = 256
-SAMPLES_MAX = 1024
 NAME_MAX = 128
 SEED_MAX = 2**63 - 1
 
@@ -50,7 +45,7 @@ def read_adapter(ask: ModelAsk, model_id: str, *, skip_unembed: bool) -> Adapter
         raise CallRefused(f"lora_config.rank: expected 1 to {RANK_MAX}, got {lora.rank}")
     if lora.seed is not None and not 0 <= lora.seed <= SEED_MAX:
         raise CallRefused(f"lora_config.seed: expected 0 to {SEED_MAX}, got {lora.seed}")
-    seed = _number(model_id) if lora.seed is None else lora.seed
+    seed = number_of(model_id) if lora.seed is None else lora.seed
     return AdapterAsk(rank=lora.rank, seed=seed, targets=_targets(lora, skip_unembed=skip_unembed))
 
 
@@ -146,82 +141,6 @@ def check_name(field: str, name: str) -> None:
         )
 
 
-def read_sample(ask: SampleAsk, base: TrainingBase, request_id: str) -> SampleCall:
-    """What to sample; seeds that are not said come from the request's id. Raises CallRefused."""
-    _refuse_unoffered(ask)
-    prompt = [token for chunk in ask.prompt.chunks for token in chunk.tokens]
-    bad = next((token for token in prompt if not 0 <= token < base.vocab), None)
-    if not prompt or bad is not None:
-        raise CallRefused(
-            f"prompt: expected tokens of the vocabulary of {base.vocab}, got {bad if prompt else 'none'}"
-        )
-    params = ask.sampling_params
-    left = base.context - len(prompt)
-    max_tokens = left if params.max_tokens is None else params.max_tokens
-    if not 1 <= max_tokens <= left:
-        raise CallRefused(
-            f"sampling_params.max_tokens: expected 1 to {left} (the base model's {base.context} without the"
-            f" prompt's {len(prompt)}), got {max_tokens}"
-        )
-    stop_ids, stop = _stops(params, base.end_ids)
-    seed = _number(request_id) if params.seed is None else params.seed
-    return SampleCall(
-        prompt=tuple(prompt),
-        seeds=tuple(derive_seed(seed, "service", 0, i) for i in range(ask.num_samples)),
-        max_tokens=max_tokens,
-        temperature=params.temperature,
-        stop_ids=stop_ids,
-        stop=stop,
-        prompt_logprobs=bool(ask.prompt_logprobs),
-    )
-
-
-def _refuse_unoffered(ask: SampleAsk) -> None:
-    asked = {
-        "topk_prompt_logprobs": ask.topk_prompt_logprobs != 0,
-        "topk_sample_logprobs": ask.topk_sample_logprobs != 0,
-        "target_prompt_logprobs": ask.target_prompt_logprobs is not None,
-        "prompt_alt_tokens_k": ask.prompt_alt_tokens_k != 0,
-        "prompt_logprobs_last_n": ask.prompt_logprobs_last_n is not None,
-        "record_stability_info": bool(ask.record_stability_info),
-        "sampling_params.top_k": ask.sampling_params.top_k != -1,
-        "sampling_params.top_p": ask.sampling_params.top_p != 1.0,
-    }
-    found = next((name for name, is_asked in asked.items() if is_asked), None)
-    if found is not None:
-        raise not_offered(
-            found,
-            "leave it out: tokens are drawn from the whole distribution, with logprobs; prompt_logprobs scores the prompt",
-        )
-    other = next((c.type for c in ask.prompt.chunks if c.type != "encoded_text"), None)
-    if other is not None:
-        raise not_offered(f"prompt: a part of type {other!r}", "send tokens")
-    if not 1 <= ask.num_samples <= SAMPLES_MAX:
-        raise CallRefused(f"num_samples: expected 1 to {SAMPLES_MAX}, got {ask.num_samples}")
-    params = ask.sampling_params
-    if not 0 <= params.temperature < float("inf"):
-        raise CallRefused(
-            f"sampling_params.temperature: expected 0 or more, got {params.temperature}"
-        )
-    if params.seed is not None and not 0 <= params.seed <= SEED_MAX:
-        raise CallRefused(f"sampling_params.seed: expected 0 to {SEED_MAX}, got {params.seed}")
-
-
-def _stops(params: SamplingAsk, end_ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """End tokens and stop texts; texts are beside the base's end tokens, tokens in their stead."""
-    stop = params.stop
-    if stop is None:
-        return tuple(end_ids), ()
-    said = [stop] if isinstance(stop, str) else stop
-    texts = tuple(one for one in said if isinstance(one, str))
-    tokens = tuple(one for one in said if isinstance(one, int))
-    if texts and tokens:
-        raise CallRefused("sampling_params.stop: expected texts or tokens, got both; give one kind")
-    if not all(texts):
-        raise CallRefused("sampling_params.stop: an empty text would end everything; leave it out")
-    return (tuple(end_ids), texts) if texts else (tokens, ())
-
-
 def sampler_id(session_id: str, seq: int) -> str:
     """The id of a session's sampler."""
     if not 0 <= seq <= SEED_MAX:
@@ -246,5 +165,6 @@ def pack_reals(values: Sequence[float]) -> bytes:
     return np.asarray(values, dtype="<f4").tobytes()
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
+    """A seed that belongs to a name."""
     return int.from_bytes(blake3(name.encode()).digest(length=8), "little") >> 1

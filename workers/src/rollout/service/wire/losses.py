@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from rollout.service.calls import CallDatum, CallTensor, ForwardBackward, LossAnswer, SampleAnswer
+from rollout.service.calls import (
+    CallDatum,
+    CallTensor,
+    ForwardBackward,
+    LossAnswer,
+    SampleAnswer,
+    TopTokens,
+)
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.wire.schema import FLOAT32, INT64, STOPPED, TOO_LONG, WIRE
 
@@ -53,14 +60,26 @@ def render_samples(answer: SampleAnswer) -> bytes:
     """A SampleResponse."""
     response = WIRE["SampleResponse"]()
     for one in answer.sequences:
-        response.sequences.add(
+        sequence = response.sequences.add(
             stop_reason=STOPPED if one.stopped else TOO_LONG,
             tokens=one.tokens,
             logprobs=one.logprobs,
         )
+        _add_top(sequence.topk_sampled_logprobs, one.top)
+    _add_top(response.topk_prompt_logprobs, answer.top_prompt)
+    if answer.targets is not None:
+        tensor = response.target_prompt_logprobs
+        tensor.dense, tensor.dtype = answer.targets.data, FLOAT32
+        tensor.shape.extend(answer.targets.shape)
     if answer.prompt_logprobs:
         response.prompt_logprobs = answer.prompt_logprobs
     return response.SerializeToString()
+
+
+def _add_top(field: Any, top: TopTokens | None) -> None:
+    if top is not None:
+        field.token_ids, field.logprobs, field.k = top.ids, top.logprobs, top.k
+        field.length = len(top.ids) // (4 * top.k)
 
 
 def _call(message: Any) -> ForwardBackward:

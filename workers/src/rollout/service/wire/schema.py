@@ -17,6 +17,7 @@ _SCALARS = {
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    "uint32": descriptor_pb2.FieldDescriptorProto.TYPE_UINT32,
     "double": descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE,
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
 }
@@ -47,8 +48,14 @@ MESSAGES: dict[str, str] = {
     "ForwardBackwardOutput": (
         "1 loss_fn_output_type string; 2 loss_fn_outputs ArrayRecord repeated; 3 metrics LossNumber repeated"
     ),
-    "SampledSequence": "1 stop_reason int32; 2 tokens bytes; 3 logprobs bytes optional",
-    "SampleResponse": "1 sequences SampledSequence repeated; 2 prompt_logprobs bytes optional",
+    "TopkLogprobs": "1 token_ids bytes; 2 logprobs bytes; 3 k uint32; 4 length uint32",
+    "SampledSequence": (
+        "1 stop_reason int32; 2 tokens bytes; 3 logprobs bytes optional; 4 topk_sampled_logprobs TopkLogprobs"
+    ),
+    "SampleResponse": (
+        "1 sequences SampledSequence repeated; 2 prompt_logprobs bytes optional;"
+        " 3 topk_prompt_logprobs TopkLogprobs; 5 target_prompt_logprobs Tensor"
+    ),
 }
 """By message: ``number name type [repeated | optional]``; a map is its entries, which is how maps travel."""
 
