@@ -18,6 +18,7 @@ from aiohttp import web
 from rollout.errors import RolloutError
 from rollout.service.answers import FutureReply, reply_to
 from rollout.service.asking import ServiceCaller, ServiceDoor
+from rollout.service.listing import LISTINGS
 from rollout.service.refusals import CallRefused, not_offered
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ def build_service(door: ServiceDoor, body_bytes_max: int) -> web.Application:
     app.router.add_get(
         f"{PREFIX}/rollout/models/{{id}}", partial(_answer, door, ServiceDoor.model_state)
     )
+    for path, look in LISTINGS.items():
+        app.router.add_get(f"{PREFIX}/{path}", partial(_answer, door, look))
     return app
 
 
@@ -119,7 +122,10 @@ async def _caller(door: ServiceDoor, request: web.Request) -> ServiceCaller:
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise not_offered("Content-Encoding: a compressed body", "send it as it is")
     return ServiceCaller(
-        owner=owner, body=await request.read(), name=request.match_info.get("id", "")
+        owner=owner,
+        body=await request.read(),
+        name=request.match_info.get("id", ""),
+        query=dict(request.query),
     )
 
 

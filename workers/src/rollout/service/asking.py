@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -63,11 +63,12 @@ CREATED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCaller:
-    """One request: whose it is, its body, and the id in its path."""
+    """One request: whose it is, its body, the id in its path, and what is behind the question mark."""
 
     owner: str
     body: bytes
     name: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServiceDoor:

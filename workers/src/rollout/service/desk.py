@@ -173,6 +173,14 @@ class TrainingDesk:
         finally:
             self._events.pop((line, seq), None)
 
+    async def times(self, kind: type[Thing]) -> dict[str, float]:
+        """When each thing of a kind was made, by its id."""
+        return await self._write(partial(self._book.times, kind.__name__))
+
+    async def last_call(self, model_id: str) -> float | None:
+        """When a model's newest call came."""
+        return await self._write(partial(self._book.last_received, model_id))
+
     async def compute_forever(self) -> None:
         """Make calls on models, one at a time, models in turn."""
         while True:

@@ -110,6 +110,15 @@ class CallBook:
         rows = self._read("SELECT kind, id, owner, body FROM things ORDER BY place")
         return [BookedThing(kind=a, id=b, owner=c, body=d) for a, b, c, d in rows]
 
+    def times(self, kind: str) -> dict[str, float]:
+        """When each thing of a kind was written, in seconds since 1970, by its id."""
+        rows = self._read("SELECT id, created_at FROM things WHERE kind = ?", (kind,))
+        return dict(rows)
+
+    def last_received(self, line: str) -> float | None:
+        """When the newest call of a line came, in seconds since 1970; None where none did."""
+        return self._read("SELECT max(received_at) FROM calls WHERE line = ?", (line,))[0][0]
+
     def accept(
         self, line: str, seq: int, digest: str, call: bytes
     ) -> Literal["new", "same", "other"]:

@@ -1,0 +1,161 @@
+"""What a caller has: models as training runs, saved weights and states as checkpoints, sessions. Newest first, in pages.
+
+Nothing here changes anything; of another key's things nothing is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rollout.service.asking import ServiceCaller, ServiceDoor
+from rollout.service.refusals import CallRefused, not_offered
+from rollout.service.registry import (
+    SavedState,
+    SavedVersion,
+    ServiceModel,
+    ServiceSampler,
+    ServiceSession,
+)
+
+PAGE_MAX = 1000
+Told = dict[str, Any]
+
+
+async def list_runs(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """The caller's models. Raises CallRefused."""
+    limit, offset = _page(caller.query, 20)
+    mine = [one for one in door.desk.registry.all(ServiceModel) if one.owner == caller.owner][::-1]
+    checkpoints = await _checkpoints(door, caller.owner)
+    runs = [await _run(door, one, checkpoints) for one in mine[offset : offset + limit]]
+    return {"training_runs": runs, "cursor": _cursor(limit, offset, len(mine))}
+
+
+async def describe_run(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """One of the caller's models. Raises CallRefused."""
+    model = door.desk.registry.require(ServiceModel, caller.name, caller.owner)
+    return await _run(door, model, await _checkpoints(door, caller.owner))
+
+
+async def list_run_checkpoints(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """What one of the caller's models was saved as. Raises CallRefused."""
+    model = door.desk.registry.require(ServiceModel, caller.name, caller.owner)
+    found = await _checkpoints(door, caller.owner)
+    return {"checkpoints": [one for one in found if _model_of(one) == model.id]}
+
+
+async def list_checkpoints(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """What all of the caller's models were saved as. Raises CallRefused."""
+    limit, offset = _page(caller.query, 100)
+    found = await _checkpoints(door, caller.owner)
+    return {
+        "checkpoints": found[offset : offset + limit],
+        "cursor": _cursor(limit, offset, len(found)),
+    }
+
+
+async def list_sessions(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """The caller's sessions. Raises CallRefused."""
+    limit, offset = _page(caller.query, 20)
+    found = door.desk.registry.all(ServiceSession)
+    mine = [one.id for one in found if one.owner == caller.owner][::-1]
+    return {"sessions": mine[offset : offset + limit]}
+
+
+async def describe_session(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """The models and samplers of one of the caller's sessions. Raises CallRefused."""
+    registry = door.desk.registry
+    session = registry.require(ServiceSession, caller.name, caller.owner)
+    return {
+        "training_run_ids": [
+            one.id for one in registry.all(ServiceModel) if one.session == session.id
+        ],
+        "sampler_ids": [
+            one.id for one in registry.all(ServiceSampler) if one.session == session.id
+        ],
+    }
+
+
+async def _run(door: ServiceDoor, model: ServiceModel, checkpoints: list[Told]) -> Told:
+    last = await door.desk.last_call(model.id)
+    if last is None:
+        last = (await door.desk.times(ServiceModel))[model.id]
+    mine = [one for one in checkpoints if _model_of(one) == model.id]
+    newest = {
+        kind: next((one for one in mine if one["checkpoint_type"] == kind), None)
+        for kind in ("training", "sampler")
+    }
+    return {
+        "training_run_id": model.id,
+        "base_model": model.base,
+        "model_owner": model.owner,
+        "is_lora": True,
+        "lora_rank": model.adapter.rank,
+        "corrupted": bool(door.desk.line(model.id).broken),
+        "last_request_time": _time(last),
+        "last_checkpoint": newest["training"],
+        "last_sampler_checkpoint": newest["sampler"],
+    }
+
+
+async def _checkpoints(door: ServiceDoor, owner: str) -> list[Told]:
+    """Newest first."""
+    found: list[tuple[float, Told]] = []
+    for kind, name in ((SavedState, "training"), (SavedVersion, "sampler")):
+        times = await door.desk.times(kind)
+        found += [
+            (times[one.id], _checkpoint(one.id, name, times[one.id]))
+            for one in door.desk.registry.all(kind)
+            if one.owner == owner and one.id in times
+        ]
+    return [told for _, told in sorted(found, key=lambda one: -one[0])]
+
+
+def _checkpoint(path: str, kind: str, made: float) -> Told:
+    return {
+        "checkpoint_id": "/".join(path.split("/")[3:]),
+        "checkpoint_type": kind,
+        "time": _time(made),
+        "tinker_path": path,
+        "public": False,
+    }
+
+
+def _model_of(checkpoint: Told) -> str:
+    return checkpoint["tinker_path"].split("/")[2]
+
+
+def _page(query: Mapping[str, str], default: int) -> tuple[int, int]:
+    if query.get("access_scope", "owned") != "owned":
+        raise not_offered(
+            f"access_scope {query['access_scope'][:50]!r}: other keys' things", "say owned"
+        )
+    if "project_id" in query:
+        raise not_offered("project_id: projects", "leave it out")
+    said = {"limit": default, "offset": 0}
+    for name, low, high in (("limit", 1, PAGE_MAX), ("offset", 0, 2**31)):
+        text = query.get(name, str(said[name]))
+        if not (text.isascii() and text.isdecimal() and low <= int(text[:12]) <= high):
+            raise CallRefused(f"{name}: expected {low} to {high}, got {text[:50]!r}")
+        said[name] = int(text)
+    return said["limit"], said["offset"]
+
+
+def _cursor(limit: int, offset: int, total: int) -> Told:
+    return {"limit": limit, "offset": offset, "total_count": total}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+LISTINGS: Mapping[str, Callable[[ServiceDoor, ServiceCaller], Awaitable[Told]]] = {
+    "training_runs": list_runs,
+    "training_runs/{id}": describe_run,
+    "training_runs/{id}/checkpoints": list_run_checkpoints,
+    "checkpoints": list_checkpoints,
+    "sessions": list_sessions,
+    "sessions/{id}": describe_session,
+}
+"""By route, as clients ask them with GET."""
