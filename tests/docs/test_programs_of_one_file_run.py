@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 from docs_kit import ROOT
@@ -44,15 +43,17 @@ def test_an_agent_searches_from_one_file(tmp_path):
     assert "step 0: F1 of 0.5 or more in" in said
 
 
-@contextmanager
-def served(folder, base):
-    """A service of its own, as variables that programs read."""
-    one = ServedTraining(home=folder, base=base)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A service of both bases, as variables that programs read."""
+    one = ServedTraining(
+        home=tmp_path_factory.mktemp("served"),
+        base="tiny=rollout://tiny-qwen2?hidden=32&layers=1",
+        more=("--train", "agent=rollout://tiny-agent?tool=search"),
+    )
     one.start()
-    try:
-        yield {"TINKER_BASE_URL": one.url, "TINKER_API_KEY": one.key}
-    finally:
-        one.kill()
+    yield {"TINKER_BASE_URL": one.url, "TINKER_API_KEY": one.key}
+    one.kill()
 
 
 def said_of_steps(said, name):
@@ -67,31 +68,28 @@ def write_digits(folder):
     (folder / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), "utf-8")
 
 
-def test_gsm8k_is_a_loop_of_ones_own_in_one_file(tmp_path):
+def test_gsm8k_is_a_loop_of_ones_own_in_one_file(served, tmp_path):
     write_digits(tmp_path)
-    small = ("--steps", 2, "--prompts", 4, "--group", 16, "--new-tokens", 8)
-    with served(tmp_path, "tiny=rollout://tiny-qwen2?hidden=32&layers=1") as variables:
-        said = run(tmp_path, "gsm8k_loop.py", ".", *small, **variables)
-        again = run(tmp_path, "gsm8k_loop.py", ".", *small, **variables)
+    small = ("--base", "tiny", "--steps", 2, "--prompts", 4, "--group", 16, "--new-tokens", 8)
+    said = run(tmp_path, "gsm8k_loop.py", ".", *small, **served)
     assert len(said_of_steps(said, "gradient")) == 2
-    assert said.splitlines()[:2] == again.splitlines()[:2]  # chains and all
+    assert "sampler_weights/final" in said
 
 
-def test_an_agent_searches_in_a_loop_of_ones_own_in_one_file(tmp_path):
-    questions = DATA / "two-hops" / "questions.jsonl"
-    small = ("--plain", "--steps", 2, "--prompts", 4, "--group", 4, "--new-tokens", 24)
-    with served(tmp_path, "agent=rollout://tiny-agent?tool=search") as variables:
-        said = run(tmp_path, "musique_loop.py", questions, *small, **variables)
+AGENT = ("--base", "agent", "--plain", "--new-tokens", 24)
+
+
+def test_an_agent_searches_in_a_loop_of_ones_own_in_one_file(served, tmp_path):
+    small = (DATA / "two-hops" / "questions.jsonl", "--steps", 2, "--prompts", 4, "--group", 4)
+    said = run(tmp_path, "musique_loop.py", *small, *AGENT, **served)
     assert len(said_of_steps(said, "F1")) == 2
     assert all(turns > 16 for turns in said_of_steps(said, "turns"))
     assert "sampler_weights/final" in said
 
 
 @pytest.mark.slow
-def test_an_agent_learns_to_search_in_a_loop_of_ones_own(tmp_path):
-    questions = DATA / "two-hops" / "questions.jsonl"
-    words = ("--plain", "--steps", 14, "--prompts", 8, "--new-tokens", 24, "--learning-rate", 2e-3)
-    with served(tmp_path, "agent=rollout://tiny-agent?tool=search") as variables:
-        said = run(tmp_path, "musique_loop.py", questions, *words, **variables)
+def test_an_agent_learns_to_search_in_a_loop_of_ones_own(served, tmp_path):
+    words = (DATA / "two-hops" / "questions.jsonl", "--steps", 14, "--prompts", 8)
+    said = run(tmp_path, "musique_loop.py", *words, "--learning-rate", 2e-3, *AGENT, **served)
     found = said_of_steps(said, "F1")
     assert sum(found[-3:]) > sum(found[:3]) + 1

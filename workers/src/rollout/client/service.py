@@ -131,10 +131,12 @@ class ServiceClient:
         return await ApiFuture(self._connection.run(self._capabilities()))
 
     def close(
-        self, status: Literal["success", "errored", "interrupted"] = "success"
+        self,
+        status: Literal["success", "errored", "interrupted"] = "success",
+        detail: str | None = None,
     ) -> ApiFuture[None]:
         """End the session and the connection; what is not answered yet is not waited for."""
-        finished = self._connection.run(self._finish(status))
+        finished = self._connection.run(self._finish({"status": status, "detail": detail}))
         try:
             finished.result()
         finally:
@@ -159,9 +161,9 @@ class ServiceClient:
             ]
         )
 
-    async def _finish(self, status: str) -> None:
+    async def _finish(self, ending: dict[str, str | None]) -> None:
         path = f"sessions/{self._session.id}/finish"
-        await self._connection.post(path, {"status": status}, retry_seconds=FINISH_SECONDS)
+        await self._connection.post(path, ending, retry_seconds=FINISH_SECONDS)
 
 
 def connect(
