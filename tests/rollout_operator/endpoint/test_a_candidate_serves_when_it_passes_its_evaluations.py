@@ -119,6 +119,7 @@ async def test_a_lower_bar_brings_it_back_without_asking_again(served):
     lower = {**BARRED, "gate": {**GATE, "lowerBound": "0.2"}}
     served.edit(promotion={"evaluations": [lower, TOLD]})
     await served.look(2)
+    assert {one["spec"]["replicas"] for one in served.deployments().values()} == {2}
     served.come_up()
     await served.look(3)
     [name] = served.deployments()

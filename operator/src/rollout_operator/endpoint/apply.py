@@ -62,8 +62,7 @@ class EndpointApplier:
         if plan.fail and seen.target in seen.servers:
             await self._fail(seen, plan.fail)
         if plan.revive:
-            changes = {"metadata": {"annotations": {names.ANNOTATION_FAILED: None}}}
-            await self._writer.merge(changes, _server(seen, seen.target))
+            await self._revive(seen, plan.replicas)
         for name in plan.scale:
             await self._writer.merge({"spec": {"replicas": plan.replicas}}, _server(seen, name))
         for name in plan.remove:
@@ -118,6 +117,12 @@ class EndpointApplier:
         """No servers any more, and a mark that it was tried."""
         annotations = {names.ANNOTATION_FAILED: why}
         changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}}
+        await self._writer.merge(changes, _server(seen, seen.target))
+
+    async def _revive(self, seen: EndpointSeen, replicas: int) -> None:
+        """Its servers again, without the mark; what was applied last says as many, and is not applied once more."""
+        annotations = {names.ANNOTATION_FAILED: None}
+        changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
         await self._writer.merge(changes, _server(seen, seen.target))
 
 

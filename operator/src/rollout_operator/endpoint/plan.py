@@ -58,7 +58,7 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
     if seen.gate is not None or not seen.target:
         return _stand_still(seen, current)
     if _is_void(seen):
-        return EndpointPlan(keep=True, serves=current, revive=True, requeue_seconds=SETTLE_SECONDS)
+        return _revive(seen, current)
     if (late := _gives_up(seen, current)) is not None:
         return _go_on(seen, current, late)
     trial, verdict = _try(seen, current)
@@ -67,6 +67,17 @@ def _plan_servers(seen: EndpointSeen) -> EndpointPlan:
     serves = seen.target if trial is None and (not current or is_up(seen)) else current
     return replace(
         _bring_up(seen, current, serves), trial=trial, verdict=verdict, asks=verdict.starts
+    )
+
+
+def _revive(seen: EndpointSeen, current: str) -> EndpointPlan:
+    """That the target was given up is taken back; the next look goes on with it."""
+    return EndpointPlan(
+        keep=True,
+        serves=current,
+        revive=True,
+        replicas=seen.replicas,
+        requeue_seconds=SETTLE_SECONDS,
     )
 
 
