@@ -20,7 +20,9 @@ from rollout.coordinator.settings import Tuning
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull, NotStored, StoreError
 from rollout.ledger.contract import Ledger
+from rollout.ledger.records import Lease
 from rollout.protocol import messages as m
+from rollout.protocol.envelope import Envelope
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
 from rollout.seams import ObjectStore, Tracker
@@ -153,6 +155,17 @@ class Waits:
     actors_needed: float | None = None
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class WaitingClaim:
+    """One actor that waits. ``granted``: what a commit has leased to it."""
+
+    sender: Envelope
+    ask: m.Claim
+    granted: asyncio.Future[tuple[Lease, ...]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoRoom:
     """The ledger's disk has been full since then; over as soon as the ledger stands beyond ``position``."""
@@ -186,7 +199,7 @@ class RunContext:
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``removed_step``: this process has seen that no
-    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
     plan: RunPlan
@@ -206,6 +219,7 @@ class RunContext:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     waits: Waits = field(default_factory=Waits)
+    claims: list[WaitingClaim] = field(default_factory=list)
     pace: ScaleState | None = None
     recalls: RecallState = field(default_factory=RecallState)
     retired: list[tuple[int, int]] = field(default_factory=list)

@@ -102,10 +102,10 @@ class Ledger(Protocol):
         """A version's weights lie in other objects from now on; LedgerError for another digest."""
         ...
 
-    async def commit(self, commit: StepCommit) -> None:
-        """Commit one step: versions, dispositions, cursor and admissions together.
+    async def commit(self, commit: StepCommit) -> tuple[Claims | None, ...]:
+        """Commit one step: versions, dispositions, cursor and admissions together, and then its claims in their order.
 
-        Idempotent for an equal commit. Raises LedgerError when the step is not the next one, when a
+        None for a claim whose worker was replaced, or registers just now. Idempotent for an equal commit. Raises LedgerError when the step is not the next one, when a
         consumed sample has no trajectory, or when a sample already has a disposition.
         """
         ...

@@ -198,7 +198,7 @@ class StepCommit(Record, frozen=True, kw_only=True):
     """Everything that one learner step makes true, in one transaction.
 
     ``retired`` lists versions whose objects are already deleted; ``tracked_step`` the last step that
-    every tracker has; both only ride along.
+    every tracker has; both only ride along. ``claims`` are of actors that wait: they get what the commit lets in.
     """
 
     incarnation: int
@@ -215,6 +215,7 @@ class StepCommit(Record, frozen=True, kw_only=True):
     admission: Admission
     retired: tuple[tuple[int, int], ...] = ()
     tracked_step: int | None = None
+    claims: tuple[ClaimRequest, ...] = ()
 
 
 class StepRecord(Record, frozen=True, kw_only=True):

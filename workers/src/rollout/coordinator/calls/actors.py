@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 
 from rollout.coordinator.calls.admission import claimable_end
+from rollout.coordinator.calls.claims import build_request, wait_for_work
 from rollout.coordinator.calls.partial import choose_young, read_prefixes
 from rollout.coordinator.calls.recall import note_progress, recall_tasks
 from rollout.coordinator.calls.registry import answers
-from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext, wait_for
-from rollout.coordinator.liveness import is_alive, record_heartbeat, working_actors
+from rollout.coordinator.context import WAIT_MAX_SECONDS, RunContext
+from rollout.coordinator.liveness import is_alive, record_heartbeat
 from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
 from rollout.coordinator.waits import idle_reason
 from rollout.data.rows.requests import NUMBER, goes_on, row_sampling
-from rollout.ledger.records import ClaimRequest, Lease
+from rollout.ledger.records import Lease
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -57,6 +57,7 @@ async def claim(run: RunContext, sender: Envelope, ask: m.Claim) -> m.Claimed:
     worker = record_heartbeat(run, sender, "actor")
     worker.loaded = run.state.versions.get(ask.loaded) if ask.loaded else worker.loaded
     run.waits.idle[sender.worker] = run.clock()
+    leases: tuple[Lease, ...] = ()
     while True:
         ticket = run.work.ticket()
         reason = run.stop_reason()
@@ -64,14 +65,16 @@ async def claim(run: RunContext, sender: Envelope, ask: m.Claim) -> m.Claimed:
             reason = "this actor has ended"
         if reason is not None:
             return m.Claimed(stop=True, reason=reason)
-        tasks = await _try_claim(run, sender, ask)
+        tasks = await _build(run, leases) if leases else await _try_claim(run, sender, ask)
+        leases = ()
         left = deadline - run.clock()
         if tasks or left <= 0:
             worker.seen_at = run.clock()
             run.waits.actor_seconds += run.clock() - run.waits.idle.pop(sender.worker, run.clock())
             return m.Claimed(tasks=tasks, reason="" if tasks else idle_reason(run))
         # A lease may expire while nobody says anything: look again then, and now and then.
-        await wait_for(ticket, min(left, _until_silent(run)))
+        seconds = min(left, _until_silent(run))
+        leases = await wait_for_work(run, sender, ask, ticket, seconds)
         worker.seen_at = run.clock()
 
 
@@ -92,23 +95,18 @@ async def _try_claim(run: RunContext, sender: Envelope, ask: m.Claim) -> tuple[m
     if policy is None or run.damaged == policy or not _worth_asking(run, sender, ask):
         return ()
     claims = await run.ledger.claim(
-        ClaimRequest(
-            worker=sender.worker,
-            incarnation=sender.incarnation,
-            tasks_max=_fair_share(run, ask.tasks_max),
-            held=ask.held,
-            lease_seconds=run.plan.lease_seconds,
-            lineage=policy.lineage,
-            step=policy.step,
-            ordinal_end=claimable_end(run),
-        )
+        build_request(run, sender, ask, policy, run.state.num_open(), claimable_end(run))
     )
     run.state.free(claims.freed)
     for lease in claims.leases:
         run.state.lease(lease)
     if claims.freed.excluded:
         run.wake()
-    return await build_tasks(run, await _with_versions(run, claims.leases))
+    return await _build(run, claims.leases)
+
+
+async def _build(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task, ...]:
+    return await build_tasks(run, await _with_versions(run, leases))
 
 
 async def _with_versions(run: RunContext, leases: Sequence[Lease]) -> list[Lease]:
@@ -136,13 +134,6 @@ def _worth_asking(run: RunContext, sender: Envelope, ask: m.Claim) -> bool:
         or not is_alive(run, lease.worker, now)
         for lease in run.state.leases.values()
     )
-
-
-def _fair_share(run: RunContext, tasks_max: int) -> int:
-    """What one actor gets, so that the first to ask does not leave the others idle."""
-    alive = len(working_actors(run))
-    share = math.ceil(run.state.num_open() / max(1, alive))
-    return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
 
 
 async def build_tasks(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.coordinator.rules.batch_selection import Window, expire_old, is_finished, window_end
@@ -54,12 +56,18 @@ def claimable_end(run: RunContext) -> int:
     Before a fork more may have entered than its earlier step lets in: what the policy of now would sample for
     them were too old when their step comes.
     """
-    state, train = run.state, run.plan.train
-    always = state.cursor.next_ordinal + (train.staleness_max + 1) * train.groups_per_step
-    if train.offline or state.next_admitted <= always:
-        return state.next_admitted
-    end = window_end(run.plan, state.cursor.next_ordinal, view_window(run))
-    return min(state.next_admitted, end)
+    state = run.state
+    return end_of_claims(
+        run.plan, state.cursor.next_ordinal, state.next_admitted, lambda: view_window(run)
+    )
+
+
+def end_of_claims(plan: RunPlan, cursor: int, admitted: int, window: Callable[[], Window]) -> int:
+    """The same for a cursor and what has entered; ``window`` is asked only where results have a say."""
+    always = cursor + (plan.train.staleness_max + 1) * plan.train.groups_per_step
+    if plan.train.offline or admitted <= always:
+        return admitted
+    return min(admitted, window_end(plan, cursor, window()))
 
 
 async def admit_more(run: RunContext) -> None:

@@ -6,8 +6,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from rollout.coordinator.batch_building import ids_of
-from rollout.coordinator.calls.admission import plan_admission, plan_evaluations, view_window
+from rollout.coordinator.calls.admission import (
+    end_of_claims,
+    plan_admission,
+    plan_evaluations,
+    view_window,
+)
+from rollout.coordinator.calls.claims import build_requests, grant, take_waiting
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import FINISHED, RunContext
 from rollout.coordinator.duties.retention import collect
@@ -90,9 +98,14 @@ async def _commit_new(run: RunContext, sender: Envelope, ask: m.Commit) -> None:
         evaluations=plan_evaluations(run.plan, state.lineage, ask.step, ask.cursor),
     )
     retired, run.retired = run.retired, []
-    await run.ledger.commit(_build(run, sender, ask, dispositions, rows, admission, retired))
+    step = _build(run, sender, ask, dispositions, rows, admission, retired)
+    end = end_of_claims(run.plan, ask.cursor.next_ordinal, admission.next_admitted, lambda: window)
+    waiting = take_waiting(run)
+    requests = build_requests(run, waiting, step.version, admission, end)
+    claims = await run.ledger.commit(msgspec.structs.replace(step, claims=requests))
     _mirror(run, ask, taken, dispositions)
     state.admit(admission)
+    grant(run, waiting, claims)
     await _stop_when_adrift(run)
 
 

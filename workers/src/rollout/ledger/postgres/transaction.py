@@ -68,6 +68,7 @@ class PostgresTransaction:
 
     for_update = " FOR UPDATE"
     for_share = " FOR SHARE"
+    for_share_now = " FOR SHARE SKIP LOCKED"
     skip_locked = " FOR UPDATE SKIP LOCKED"
 
     def __init__(self, connection: Connected, clock: str, types: Types) -> None:

@@ -28,7 +28,7 @@ from rollout.ledger.records import (
 )
 from rollout.ledger.sql import cutting, loading, removing, steps, submitting, tasks
 from rollout.ledger.sql.evaluation_rewards import evaluation_rewards
-from rollout.ledger.sql.transaction import Operation, Runner
+from rollout.ledger.sql.transaction import Operation, Runner, Transaction
 from rollout.types import WeightVersion
 
 T = TypeVar("T")
@@ -113,9 +113,14 @@ class SqlLedger:
         """See the contract."""
         await self._write(lambda tx: steps.store_again(tx, incarnation, version))
 
-    async def commit(self, commit: StepCommit) -> None:
+    async def commit(self, commit: StepCommit) -> tuple[Claims | None, ...]:
         """See the contract."""
-        await self._write(lambda tx: steps.commit(tx, commit))
+
+        def write(tx: Transaction) -> tuple[Claims | None, ...]:
+            steps.commit(tx, commit)
+            return tasks.claim_beside(tx, self._limits, commit.claims)
+
+        return await self._write(write)
 
     async def record(self, step: int) -> StepRecord | None:
         """See the contract."""

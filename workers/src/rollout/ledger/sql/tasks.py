@@ -161,9 +161,28 @@ def insert_tasks(tx: Transaction, tasks: Sequence[NewTask], state: TaskState = "
     tx.insert("tasks", TASK_COLUMNS, rows, ignore=True)
 
 
-def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
-    """Hand out again what an answer lost on its way held, then expired and open tasks."""
-    now, leased, some = _look(tx, ask)
+def claim_beside(
+    tx: Transaction, limits: Limits, asks: Sequence[ClaimRequest]
+) -> tuple[Claims | None, ...]:
+    """Several claims in a transaction that has written already; None for a worker that was replaced.
+
+    It holds rows of tasks, so it waits for no worker's: one that registers just now would wait for those.
+    """
+    found: list[Claims | None] = []
+    for ask in asks:
+        try:
+            found.append(claim(tx, limits, ask, waits=False))
+        except Fenced:
+            found.append(None)
+    return tuple(found)
+
+
+def claim(tx: Transaction, limits: Limits, ask: ClaimRequest, *, waits: bool = True) -> Claims:
+    """Hand out again what an answer lost on its way held, then expired and open tasks.
+
+    Raises Fenced; with ``waits`` False also where the worker's row is in another transaction's hands.
+    """
+    now, leased, some = _look(tx, ask, tx.for_share if waits else tx.for_share_now)
     leases = [read_lease(row) for row in leased]
     again = _not_held(leases, ask)
     extend(tx, now + ask.lease_seconds, [lease.task.task_id for lease in again])
@@ -181,14 +200,14 @@ def claim(tx: Transaction, limits: Limits, ask: ClaimRequest) -> Claims:
     return Claims(leases=(*again, *fresh), freed=freed)
 
 
-def _look(tx: Transaction, ask: ClaimRequest) -> tuple[float, list[Row], list[Row]]:
+def _look(tx: Transaction, ask: ClaimRequest, hold: str) -> tuple[float, list[Row], list[Row]]:
     """The time, leases of this worker and expired ones of anybody, open tasks: one question.
 
     The fence's row is kept before any task's, as everywhere. Raises Fenced.
     """
     moment, values = tx.moment
     rows = tx.execute(
-        f"WITH fence AS (SELECT incarnation FROM workers WHERE worker = ?{tx.for_share}),"
+        f"WITH fence AS (SELECT incarnation FROM workers WHERE worker = ?{hold}),"
         f" leased AS (SELECT {LEASE_COLUMNS} FROM tasks WHERE {LEASED}"
         f" AND (worker = ? OR expires_at <= {moment}) AND (SELECT incarnation FROM fence) = ?"
         f"{tx.skip_locked}),"

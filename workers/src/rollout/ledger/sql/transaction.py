@@ -53,12 +53,13 @@ class Transaction(Protocol):
     """A transaction under way. Nothing of it can be seen before the runner has committed it.
 
     ``for_update``, ``for_share`` and ``skip_locked`` end a SELECT: they keep its rows as they are until
-    the commit, against other writers, against changes alone, or leaving out what others keep. Empty
-    where there is one writer only.
+    the commit, against other writers, against changes alone, or leaving out what others keep
+    (``for_share_now``: against changes, leaving out). Empty where there is one writer only.
     """
 
     for_update: str
     for_share: str
+    for_share_now: str
     skip_locked: str
 
     @property

@@ -13,7 +13,7 @@ from rollout.ledger.sql.transaction import marks
 class SqliteTransaction:
     """One operation on a connection. There is one writer, so rows need no locks."""
 
-    for_update = for_share = skip_locked = ""
+    for_update = for_share = for_share_now = skip_locked = ""
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float]) -> None:
         self._connection = connection
