@@ -21,9 +21,16 @@ from rollout.service.calls import (
     StepAnswer,
 )
 from rollout.service.chain import chain_head
-from rollout.service.desk import sampler_of_call, saved_path, state_path
 from rollout.service.refusals import unknown
-from rollout.service.registry import Registry, SavedState, ServiceModel, ServiceSampler
+from rollout.service.registry import (
+    Registry,
+    SavedState,
+    ServiceModel,
+    ServiceSampler,
+    sampler_of_call,
+    saved_path,
+    state_path,
+)
 from rollout.service.wire.losses import PROTOBUF_TYPE, render_loss, render_samples
 from rollout.service.wire.requests import FutureAsk, read_body
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rollout.service.calls import LoadState, ModelCall, RefusedCall
-from rollout.service.desk import TrainingDesk, new_model
+from rollout.service.desk import TrainingDesk
 from rollout.service.kept.making import read_call
 from rollout.service.refusals import CallRefused, not_offered, unknown
 from rollout.service.registry import (
@@ -21,6 +21,7 @@ from rollout.service.registry import (
     ServiceModel,
     ServiceSampler,
     ServiceSession,
+    new_model,
 )
 from rollout.service.settings import KeyDoor
 from rollout.service.training.bases import TrainingBase

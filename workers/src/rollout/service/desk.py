@@ -30,14 +30,12 @@ from rollout.service.calls import (
     digest_fact,
     encode_fact,
 )
-from rollout.service.chain import first_chain
 from rollout.service.kept.making import MadeCall, make_call, read_call
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
 from rollout.service.line import CallLine, next_line
 from rollout.service.refusals import CallRefused
 from rollout.service.registry import (
-    ModelStart,
     Registry,
     SavedState,
     SavedVersion,
@@ -46,11 +44,14 @@ from rollout.service.registry import (
     Thing,
     booked,
     read_thing,
+    sampler_of_call,
+    saved_path,
+    state_path,
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
-from rollout.service.training.trained import AdapterAsk, TrainedModel
+from rollout.service.training.trained import TrainedModel
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,6 @@ MODELS_MAX = 64
 SAMPLES_WAITING_MAX = 4096
 ANCHOR_CALLS = 256
 """Calls of a model after which it is kept again."""
-PATH_SCHEME = "tinker://"
-"""Clients accept no other."""
 
 T = TypeVar("T")
 
@@ -331,40 +330,3 @@ async def _until(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def saved_path(model_id: str, name: str) -> str:
-    """How clients name saved weights."""
-    return f"{PATH_SCHEME}{model_id}/sampler_weights/{name}"
-
-
-def state_path(model_id: str, name: str) -> str:
-    """How clients name a saved state."""
-    return f"{PATH_SCHEME}{model_id}/weights/{name}"
-
-
-def sampler_of_call(model_id: str, seq: int) -> str:
-    """The id of the sampler that a save without a name makes."""
-    return f"{model_id}:sampler:{seq}"
-
-
-def new_model(
-    ids: tuple[str, str, str],
-    base: TrainingBase,
-    adapter: AdapterAsk,
-    start: ModelStart | None = None,
-) -> ServiceModel:
-    """A model before its first call; ``ids`` are its own, its session's and its owner's."""
-    model_id, session, owner = ids
-    return ServiceModel(
-        id=model_id,
-        owner=owner,
-        session=session,
-        base=base.name,
-        base_digest=base.digest,
-        adapter=adapter,
-        chain=first_chain(
-            base.digest, encode_fact(adapter), b"" if start is None else encode_fact(start)
-        ),
-        start=start,
-    )

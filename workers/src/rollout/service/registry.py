@@ -11,7 +11,12 @@ import msgspec
 
 from rollout.ledger.sqlite.call_book import BookedThing
 from rollout.service.calls import AdapterAsk, encode_fact
+from rollout.service.chain import first_chain
 from rollout.service.refusals import unknown
+from rollout.service.training.bases import TrainingBase
+
+PATH_SCHEME = "tinker://"
+"""Clients accept no other."""
 
 T = TypeVar("T", bound="Thing")
 
@@ -140,3 +145,40 @@ def booked(thing: Thing) -> BookedThing:
 def read_thing(found: BookedThing) -> AnyThing:
     """A thing of the book."""
     return msgspec.msgpack.decode(found.body, type=AnyThing)  # pyrefly: ignore[bad-argument-type] - msgspec takes unions
+
+
+def saved_path(model_id: str, name: str) -> str:
+    """How clients name saved weights."""
+    return f"{PATH_SCHEME}{model_id}/sampler_weights/{name}"
+
+
+def state_path(model_id: str, name: str) -> str:
+    """How clients name a saved state."""
+    return f"{PATH_SCHEME}{model_id}/weights/{name}"
+
+
+def sampler_of_call(model_id: str, seq: int) -> str:
+    """The id of the sampler that a save without a name makes."""
+    return f"{model_id}:sampler:{seq}"
+
+
+def new_model(
+    ids: tuple[str, str, str],
+    base: TrainingBase,
+    adapter: AdapterAsk,
+    start: ModelStart | None = None,
+) -> ServiceModel:
+    """A model before its first call; ``ids`` are its own, its session's and its owner's."""
+    model_id, session, owner = ids
+    return ServiceModel(
+        id=model_id,
+        owner=owner,
+        session=session,
+        base=base.name,
+        base_digest=base.digest,
+        adapter=adapter,
+        chain=first_chain(
+            base.digest, encode_fact(adapter), b"" if start is None else encode_fact(start)
+        ),
+        start=start,
+    )
