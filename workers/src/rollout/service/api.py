@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "/api/v1"
 JSON_TYPE = "application/json"
+RETRY_SECONDS = "1"
+"""After which clients whose queue is full ask again; they do so by themselves."""
 UNOFFERED = {
     "save_weights_external": "copy the folder of saved weights",
     "copy_weights": "save the weights under another name",
@@ -86,7 +88,10 @@ async def _tell_refusals(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except CallRefused as refusal:
-        return _json({"detail": str(refusal)}, refusal.status)
+        said = _json({"detail": str(refusal)}, refusal.status)
+        if refusal.status == 429:
+            said.headers["Retry-After"] = RETRY_SECONDS
+        return said
     except web.HTTPException as error:
         return _json({"detail": _words(request, error)}, error.status)
     except RolloutError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ from rollout.service.calls import (
 from rollout.service.kept.making import MadeCall, make_call, read_call
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
-from rollout.service.line import CallLine, next_line
+from rollout.service.line import CallLine
 from rollout.service.refusals import CallRefused
 from rollout.service.registry import (
     Registry,
@@ -52,12 +53,14 @@ from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
 from rollout.service.training.trained import TrainedModel
+from rollout.service.turns import Turns
 
 log = logging.getLogger(__name__)
 
 MODELS_MAX = 64
 """Models of one service, those of every key."""
 SAMPLES_WAITING_MAX = 4096
+"""Sampling calls of one tenant that may wait."""
 ANCHOR_CALLS = 256
 """Calls of a model after which it is kept again."""
 
@@ -78,7 +81,8 @@ class TrainingDesk:
         self._anchored: dict[str, int] = {}
         self._models: dict[str, TrainedModel] = {}
         self._lines: dict[str, CallLine] = {}
-        self._samples: deque[tuple[str, int]] = deque()
+        self._samples: dict[str, deque[int]] = {}
+        self._turns, self._sampler_turns = Turns(), Turns()
         self._events: dict[tuple[str, int], asyncio.Event] = {}
         self._wake, self._wake_sampler = asyncio.Event(), asyncio.Event()
         self._pool, self._scorer = SamplerPool(threads), PromptScorer()
@@ -86,7 +90,7 @@ class TrainingDesk:
         self._computing = ThreadPoolExecutor(1, "service-models", initializer=numerics)
         self._writing = ThreadPoolExecutor(1, "service-book")
         self._creating = asyncio.Lock()
-        self._last, self._busy, self._closing = "", "", False
+        self._busy, self._closing = "", False
 
     async def open(self) -> None:
         """Read the book and make its answered calls again. Raises LedgerError where one comes to another chain."""
@@ -152,11 +156,13 @@ class TrainingDesk:
 
     async def submit_sample(self, sampler_id: str, seq: int, call: SampleCall) -> None:
         """Take a sampling call in; its places need not be taken in order. Raises CallRefused."""
-        if len(self._samples) >= SAMPLES_WAITING_MAX:
-            raise CallRefused(f"{SAMPLES_WAITING_MAX} sampling calls wait already; try again", 429)
+        if self._samples_of(sampler_id) >= SAMPLES_WAITING_MAX:
+            raise CallRefused(
+                f"{SAMPLES_WAITING_MAX} sampling calls of this key wait already; try again", 429
+            )
         encoded = encode_fact(call)
         if await self._accept(sampler_id, seq, digest_fact(encoded), encoded):
-            self._samples.append((sampler_id, seq))
+            self._samples.setdefault(sampler_id, deque()).append(seq)
             self._wake_sampler.set()
 
     async def wait(self, line: str, seq: int, seconds: float) -> BookedCall | None:
@@ -181,25 +187,48 @@ class TrainingDesk:
         return await self._write(partial(self._book.last_received, model_id))
 
     async def compute_forever(self) -> None:
-        """Make calls on models, one at a time, models in turn."""
+        """Make calls on models, one at a time; tenants in turn, then models of a tenant, by the seconds they have had."""
         while True:
-            line = next_line(list(self._lines.values()), self._last)
-            if line is None:
+            ready = [name for name, line in self._lines.items() if line.is_ready]
+            place = self._turns.choose((self._owner(ServiceModel, name), name) for name in ready)
+            if place is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            self._last = line.model_id
-            await self._make(line)
+            began = time.perf_counter()
+            await self._make(self._lines[place[1]])
+            self._turns.charge(place, time.perf_counter() - began)
 
     async def sample_forever(self) -> None:
-        """Answer sampling calls, first come, first served."""
+        """Answer sampling calls: tenants in turn, then samplers of a tenant; of a sampler first come, first served."""
         while True:
-            if not self._samples:
+            place = self._sampler_turns.choose(
+                (self._owner(ServiceSampler, name), name) for name in self._samples
+            )
+            if place is None:
                 self._wake_sampler.clear()
                 await self._wake_sampler.wait()
                 continue
-            await self._sample(*self._samples[0])
-            self._samples.popleft()
+            name, began = place[1], time.perf_counter()
+            await self._sample(name, self._samples[name][0])
+            self._samples[name].popleft()
+            if not self._samples[name]:
+                del self._samples[name]
+            self._sampler_turns.charge(place, time.perf_counter() - began)
+
+    def _owner(self, kind: type[ServiceModel | ServiceSampler], name: str) -> str:
+        thing = self.registry.get(kind, name)
+        assert thing is not None
+        return thing.owner
+
+    def _samples_of(self, sampler_id: str) -> int:
+        """Sampling calls that wait of the tenant that the sampler is of."""
+        owner = self._owner(ServiceSampler, sampler_id)
+        return sum(
+            len(waiting)
+            for name, waiting in self._samples.items()
+            if self._owner(ServiceSampler, name) == owner
+        )
 
     async def weights_of_base(self, base: TrainingBase) -> str:
         """The digest of a base model's own weights, kept to sample from."""
@@ -307,7 +336,7 @@ class TrainingDesk:
         if line is not None:
             line.add(seq, found.digest, read_call(found))
         else:
-            self._samples.append((name, seq))
+            self._samples.setdefault(name, deque()).append(seq)
 
     def _tell(self, line: str, seq: int) -> None:
         event = self._events.get((line, seq))

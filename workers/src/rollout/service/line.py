@@ -59,9 +59,3 @@ class CallLine:
         self.done += 1
         self.waiting.pop(self.done, None)
         self.chain = chain
-
-
-def next_line(lines: list[CallLine], last: str) -> CallLine | None:
-    """Whose call is next: models take turns, beginning behind the one that was ``last``. None: nobody's."""
-    start = next((i + 1 for i, line in enumerate(lines) if line.model_id == last), 0)
-    return next((line for line in lines[start:] + lines[:start] if line.is_ready), None)

@@ -5,7 +5,7 @@ Everything here is in the book first; this is what a process remembers of it.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -13,7 +13,9 @@ from rollout.ledger.sqlite.call_book import BookedThing
 from rollout.service.calls import AdapterAsk, encode_fact
 from rollout.service.chain import first_chain
 from rollout.service.refusals import unknown
-from rollout.service.training.bases import TrainingBase
+
+if TYPE_CHECKING:  # who reads a book loads no torch
+    from rollout.service.training.bases import TrainingBase
 
 PATH_SCHEME = "tinker://"
 """Clients accept no other."""
