@@ -153,7 +153,7 @@ async def _tenants(running: RunningService) -> AsyncIterator[Figure]:
     for client in clients:
         await client.begin(rank=RANK)
     await asyncio.gather(*(_step(client, 0) for client in clients))
-    tensors = running.desk._models[clients[0].model].state().values()
+    tensors = running.desk._memory._models[clients[0].model].state().values()
     idle = sum(tensor.nbytes for tensor in tensors) / 2**20
     yield level("tensors of an idle adapter, moments included", [idle], "MiB", "info")
     together, alone, spreads = [], [], []

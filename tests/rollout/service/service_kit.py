@@ -245,10 +245,20 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
     running: list[RunningService] = []
 
     async def start(
-        place: Path = folder, *, computes: bool = True, skip_unembed: bool = False
+        place: Path = folder,
+        *,
+        computes: bool = True,
+        skip_unembed: bool = False,
+        models_in_memory: int = 64,
     ) -> RunningService:
         book = CallBook(place / "calls.sqlite", IDENTITY)
-        desk = TrainingDesk(book, {base.name: base}, Keeper.under(place), threads=1)
+        desk = TrainingDesk(
+            book,
+            {base.name: base},
+            Keeper.under(place),
+            threads=1,
+            models_in_memory=models_in_memory,
+        )
         keys = KeyFile(folder / "keys")
         try:
             await desk.open()

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from service_kit import metrics_of, sequence_datum
 
 from rollout.errors import StoreError
-from rollout.service import desk
+from rollout.service.kept import memory
 
 
 async def train(client, steps):
@@ -172,15 +172,15 @@ async def test_an_end_in_order_begins_again_without_the_calls(service, caplog):
 
 
 async def test_after_some_calls_a_kill_costs_those_behind_the_anchor(service, caplog, monkeypatch):
-    monkeypatch.setattr(desk, "ANCHOR_CALLS", 4)
+    monkeypatch.setattr(memory, "ANCHOR_CALLS", 4)
     caplog.set_level(logging.INFO, "rollout.service")
     running = await service()
     client = running.client()
     await client.begin()
     await train(client, 3)
     state = await client.state()
-    running.desk._anchored.clear()
-    monkeypatch.setattr(running.desk, "_anchor_all", lambda: None)
+    running.desk._memory._anchored.clear()
+    monkeypatch.setattr(running.desk._memory, "anchor_all", lambda busy: None)
     await running.stop(anchors=True)
     client = (await service()).follow(client)
     assert "calls=6 again=2" in caplog.text

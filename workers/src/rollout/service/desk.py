@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.errors import RolloutError, StoreError
+from rollout.errors import RolloutError
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
 from rollout.service.calls import (
@@ -32,6 +32,7 @@ from rollout.service.calls import (
     encode_fact,
 )
 from rollout.service.kept.making import MadeCall, make_call, read_call
+from rollout.service.kept.memory import ModelMemory
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
 from rollout.service.line import CallLine
@@ -52,17 +53,16 @@ from rollout.service.registry import (
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
-from rollout.service.training.trained import TrainedModel
 from rollout.service.turns import Turns
 
 log = logging.getLogger(__name__)
 
-MODELS_MAX = 64
-"""Models of one service, those of every key."""
+MODELS_MAX = 1024
+"""Models of one book, those of every key."""
+MODELS_IN_MEMORY = 64
+"""Models in memory, unless the service is told otherwise; the others are on the disk until a call needs them."""
 SAMPLES_WAITING_MAX = 4096
 """Sampling calls of one tenant that may wait."""
-ANCHOR_CALLS = 256
-"""Calls of a model after which it is kept again."""
 
 T = TypeVar("T")
 
@@ -71,16 +71,21 @@ class TrainingDesk:
     """Owns models, lines and samplers. Its coroutines belong to one loop; ``open`` first, ``close`` at the end."""
 
     def __init__(
-        self, book: CallBook, bases: Mapping[str, TrainingBase], keeper: Keeper, threads: int
+        self,
+        book: CallBook,
+        bases: Mapping[str, TrainingBase],
+        keeper: Keeper,
+        threads: int,
+        *,
+        models_in_memory: int = MODELS_IN_MEMORY,
     ) -> None:
         self.bases = bases
         self.registry = Registry()
         self._book = book
         self._keeper = keeper
         self._replay = Replay(book=book, keeper=keeper, bases=bases)
-        self._anchored: dict[str, int] = {}
-        self._models: dict[str, TrainedModel] = {}
         self._lines: dict[str, CallLine] = {}
+        self._memory = ModelMemory(self._replay, self._lines, models_in_memory)
         self._samples: dict[str, deque[int]] = {}
         self._turns, self._sampler_turns = Turns(), Turns()
         self._events: dict[tuple[str, int], asyncio.Event] = {}
@@ -106,8 +111,8 @@ class TrainingDesk:
         if self._closing:
             return
         self._closing = True
-        if self._models:
-            await self._compute(self._anchor_all)
+        if len(self._memory):
+            await self._compute(partial(self._memory.anchor_all, self._busy))
         await asyncio.to_thread(self._computing.shutdown, wait=True, cancel_futures=True)
         await self._pool.close()
         await asyncio.to_thread(self._writing.shutdown, wait=True)
@@ -134,15 +139,15 @@ class TrainingDesk:
                     f"model {thing.id} was created otherwise; another model has another model_seq_id"
                 )
             return
-        if len(self._models) >= MODELS_MAX:
+        if len(self._lines) >= MODELS_MAX:
             raise CallRefused(
                 f"this service has {MODELS_MAX} models, the most there may be; begin another with --folder",
                 422,
             )
         model = await self._compute(partial(self._replay.build, thing))
         await self.add(thing)
-        self._models[thing.id] = model
         self._lines[thing.id] = CallLine(model_id=thing.id, chain=thing.chain)
+        await self._compute(partial(self._memory.put, thing.id, model, self._busy))
 
     async def submit(self, model_id: str, seq: int, call: ModelCall) -> None:
         """Take a call in. Raises CallRefused for a place that is taken by another, or that none can take."""
@@ -236,11 +241,11 @@ class TrainingDesk:
 
     async def _make(self, line: CallLine) -> None:
         digest, call = line.waiting[line.done + 1]
-        seq, model = line.done + 1, self._models[line.model_id]
+        seq = line.done + 1
         self._busy = line.model_id
         place = (seq, digest, call)
         try:
-            made = await self._compute(partial(make_call, model, self._keeper, line.chain, place))
+            made = await self._compute(partial(self._make_now, line, place))
         except (RolloutError, RuntimeError, MemoryError) as error:
             # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
             log.exception("model=%s call=%d could not be made", line.model_id, seq)
@@ -257,22 +262,14 @@ class TrainingDesk:
         line.finish(made.chain)
         self._busy = ""
         self._tell(line.model_id, seq)
-        if line.done - self._anchored.get(line.model_id, 0) >= ANCHOR_CALLS:
-            await self._compute(partial(self._anchor, line))
+        if self._memory.is_due(line):
+            await self._compute(partial(self._memory.anchor, line))
 
-    def _anchor(self, line: CallLine) -> None:
-        """Keep a model as it is, so that a start need not make all its calls again; where it cannot be kept, it does."""
-        self._anchored[line.model_id] = line.done
-        try:
-            self._replay.anchor(self._models[line.model_id], line)
-        except StoreError as error:
-            log.warning("model=%s has no new anchor: %s", line.model_id, error)
-
-    def _anchor_all(self) -> None:
-        for line in self._lines.values():
-            ahead = line.broken or line.model_id == self._busy  # of what its line says
-            if not ahead and line.done > self._anchored.get(line.model_id, 0):
-                self._anchor(line)
+    def _make_now(self, line: CallLine, place: tuple[int, str, ModelCall]) -> MadeCall:
+        thing = self.registry.get(ServiceModel, line.model_id)
+        assert thing is not None
+        model = self._memory.get(thing, lambda: self._closing)
+        return make_call(model, self._keeper, line.chain, place)
 
     async def _add_saved(self, model_id: str, seq: int, saved: SavedAnswer) -> None:
         """What was saved is known before its call is answered; done again after a kill it changes nothing."""
@@ -327,7 +324,8 @@ class TrainingDesk:
     def _load(self, thing: ServiceModel) -> None:
         found = self._replay.run(thing, lambda: self._closing)
         if found is not None:
-            self._models[thing.id], self._lines[thing.id] = found
+            model, self._lines[thing.id] = found
+            self._memory.put(thing.id, model)
 
     async def _take_up(self, name: str, seq: int) -> None:
         found = await self._write(partial(self._book.find, name, seq))

@@ -50,7 +50,13 @@ async def serve_training(
     bases = _load_bases(settings.bases)
     book = CallBook(settings.folder / "calls.sqlite", identify(settings))
     note_bases(book, settings.bases, bases)
-    desk = TrainingDesk(book, bases, Keeper.under(settings.folder), settings.threads)
+    desk = TrainingDesk(
+        book,
+        bases,
+        Keeper.under(settings.folder),
+        settings.threads,
+        models_in_memory=settings.models_in_memory,
+    )
     try:
         await _first(desk.open(), stop.wait())
         if stop.is_set():

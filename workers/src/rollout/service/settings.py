@@ -20,6 +20,7 @@ class TrainingServiceSettings:
     """``bases`` as ``[NAME=]MODEL``; ``folder`` holds the book and saved weights; ``keys`` the keys.
 
     ``skip_unembed``: an adapter on the unembedding that a client asks for is left out, and the client is told.
+    ``models_in_memory``: at most so many models; further ones are on the disk until a call needs them.
     """
 
     bases: tuple[str, ...]
@@ -31,6 +32,7 @@ class TrainingServiceSettings:
     skip_unembed: bool = False
     body_bytes_max: int = 256 << 20
     poll_seconds: float = 20.0
+    models_in_memory: int = 64
 
 
 def settings_of_spec(

@@ -49,6 +49,14 @@ def serve(
             help="Leave out the adapter on the unembedding that clients ask for; they are told.",
         ),
     ] = False,
+    models_in_memory: Annotated[
+        int,
+        typer.Option(
+            "--models-in-memory",
+            min=1,
+            help="Models in memory at once; others are on the disk until a call needs them.",
+        ),
+    ] = 64,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Serve models to train until Ctrl-C; started again on its folder it goes on where it was."""
@@ -66,6 +74,7 @@ def serve(
         port=port,
         threads=threads,
         skip_unembed=skip_unembed,
+        models_in_memory=models_in_memory,
     )
     _serve(settings, output)
 
