@@ -63,6 +63,8 @@ MODELS_IN_MEMORY = 64
 """Models in memory, unless the service is told otherwise; the others are on the disk until a call needs them."""
 SAMPLES_WAITING_MAX = 4096
 """Sampling calls of one tenant that may wait."""
+SAMPLES_OF_ALL_MAX = 65_536
+"""Of all tenants together."""
 
 T = TypeVar("T")
 
@@ -165,6 +167,8 @@ class TrainingDesk:
             raise CallRefused(
                 f"{SAMPLES_WAITING_MAX} sampling calls of this key wait already; try again", 429
             )
+        if sum(map(len, self._samples.values())) >= SAMPLES_OF_ALL_MAX:
+            raise CallRefused(f"{SAMPLES_OF_ALL_MAX} sampling calls wait already; try again", 429)
         encoded = encode_fact(call)
         if await self._accept(sampler_id, seq, digest_fact(encoded), encoded):
             self._samples.setdefault(sampler_id, deque()).append(seq)

@@ -17,4 +17,4 @@ class Serve(ApiModel):
     skip_unembed: bool = filled(default=False)
     """Leave out the adapter on the unembedding that clients ask for by default, and tell them; else they are refused."""
     max_models: int | None = Field(default=None, ge=1, le=1024)
-    """Adapters that clients may have at once. Not supported by this version: refused. Unset: 64."""
+    """Adapters that clients may have at once. Not supported by this version: refused. Unset: 1024, of which 64 are in memory."""
