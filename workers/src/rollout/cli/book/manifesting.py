@@ -52,7 +52,8 @@ def to_manifest(
             with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
                 found = _write(opened, require_base(opened, base), name, Path(work))
                 folder.mkdir(exist_ok=True)
-                for file in Path(work).iterdir():
+                # Beside them lies what Python made of the reward's file when the manifest was checked.
+                for file in filter(Path.is_file, Path(work).iterdir()):
                     shutil.copyfile(file, folder / file.name)
         except OSError as error:
             raise StoreError(f"--to {folder}: cannot be written: {error}") from error
