@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from rollout.environments.agents import endpoint, environment
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("sandbox_host")]
 
 
-async def play(text, verifier=None, **settings):
-    played, engine = await play_agent(agent(text, verifier, **settings), lambda prompt, seed: "r")
+async def play(text, verifier=None, say=lambda prompt, seed: "r", **settings):
+    played, engine = await play_agent(agent(text, verifier, **settings), say)
     return played, engine
 
 
@@ -141,7 +142,13 @@ s = socket.create_connection(("127.0.0.1", 8000)); s.sendall((head % (KEY, len(b
 status, _ = post("/v1/chat/completions", body)
 assert status == 200
 """
-    played, engine = await play(text)
+
+    def say_late(prompt, seed):
+        """Not before the one that asked has hung up."""
+        time.sleep(0.5)
+        return "r"
+
+    played, engine = await play(text, say=say_late)
     assert [(one.signals["exit_code"], one.turn) for one in played.episodes] == [(0, 1)]
     assert len(engine.calls) == 1
 
@@ -162,6 +169,7 @@ while True:
     status, body = post("/v1/chat/completions", {"messages": said})
     open("new", "w").write(body); os.replace("new", "last")
     if status == 200: said += [json.loads(body)["choices"][0]["message"], user("on")]
+    else: time.sleep(0.05)  # else its flood is what it is refused for
 """
     verifier = "raise SystemExit('turn_limit_reached' not in open('last').read())"
     played, engine = await play(text, verifier, max_turns=2)
