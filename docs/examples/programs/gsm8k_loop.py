@@ -9,12 +9,9 @@ import asyncio
 import json
 from pathlib import Path
 
-import torch
-
 import rollout
-from rollout.algorithms.advantages.groups import group_advantages
 from rollout.client import AdamParams
-from rollout.client.episodes import ServicePlayer, episode_datum
+from rollout.client.episodes import ServicePlayer, policy_data
 from rollout.data.rows.mapping import FieldMapping, map_record
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.evaluations.scoring.gsm8k import STYLES, score_reply
@@ -71,14 +68,9 @@ async def main() -> None:
             )
         )
         rewards = [right(episode, row) for episode, row in zip(played, group, strict=True)]
-        rewards_PG = torch.tensor(rewards).reshape(given.prompts, given.group)
-        found = group_advantages(rewards_PG, torch.ones_like(rewards_PG), scale="None")
-        advantages = found.advantages_PG.ravel().tolist()
-        learned = [(one, a) for one, a in zip(played, advantages, strict=True) if a]
-        tokens = sum(sum(one.loss_mask) for one, _ in learned)
+        data = policy_data(played, rewards, given.prompts)
         said = f"step {step}: reward {sum(rewards) / len(rewards):.3f}"
-        if learned:
-            data = [episode_datum(one, a / tokens) for one, a in learned]
+        if data:
             await model.forward_backward_async(data, "importance_sampling")
             stepped = await model.optim_step(AdamParams(learning_rate=given.learning_rate))
             print(f"{said} gradient {stepped.metrics['gradient_norm:max']:.4f} {stepped.chain}")

@@ -10,12 +10,9 @@ import asyncio
 import json
 from pathlib import Path
 
-import torch
-
 import rollout
-from rollout.algorithms.advantages.groups import group_advantages
 from rollout.client import AdamParams
-from rollout.client.episodes import ServicePlayer, episode_datum, episode_reward
+from rollout.client.episodes import ServicePlayer, episode_reward, policy_data
 from rollout.data.rows.mapping import FieldMapping, map_record
 from rollout.environments.musique_search import MusiqueSearchBuilder, MusiqueSearchParameters
 from rollout.rendering.build import build_renderer
@@ -69,18 +66,12 @@ async def main() -> None:
                 for i, row in enumerate(row for row in asked for _ in range(given.group))
             )
         )
-        rewards_PG = torch.tensor([episode_reward(one) for one in played])
-        rewards_PG = rewards_PG.reshape(given.prompts, given.group)
-        found = group_advantages(rewards_PG, torch.ones_like(rewards_PG), scale="None")
-        advantages = found.advantages_PG.ravel().tolist()
-        learned = [(one, a) for one, a in zip(played, advantages, strict=True) if a]
+        data = policy_data(played, [episode_reward(one) for one in played], given.prompts)
         f1, em = (
             sum(one.signals.get(n, 0.0) for one in played) / len(played) for n in ("f1", "em")
         )
         said = f"step {step}: F1 {f1:.3f} EM {em:.3f} turns {sum(one.turn for one in played)}"
-        if learned:
-            tokens = sum(sum(one.loss_mask) for one, _ in learned)
-            data = [episode_datum(one, a / tokens) for one, a in learned]
+        if data:
             await model.forward_backward_async(data, "importance_sampling")
             stepped = await model.optim_step(AdamParams(learning_rate=given.learning_rate))
             print(f"{said} gradient {stepped.metrics['gradient_norm:max']:.4f} {stepped.chain}")

@@ -7,7 +7,10 @@ Axes: N tokens of an episode without its last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+import torch
 
 from rollout.actor.episodes import (
     Episode,
@@ -19,6 +22,7 @@ from rollout.actor.episodes import (
     too_many_calls,
 )
 from rollout.actor.turns.environment_turns import replace_ending
+from rollout.algorithms.advantages.groups import group_advantages
 from rollout.client.data import Datum, ModelInput, SamplingSettings
 from rollout.client.sampling import SamplingClient
 from rollout.errors import InfrastructureError
@@ -108,6 +112,21 @@ class ServicePlayer:
 def episode_reward(episode: Episode) -> float:
     """What the environment gave for all turns."""
     return sum(reward or 0.0 for reward in episode.turn_rewards)
+
+
+def policy_data(
+    played: Sequence[Episode], rewards: Sequence[float], num_groups: int
+) -> list[Datum]:
+    """What a step learns from episodes that lie group by group: advantages over the group's mean, by the mean of all sampled tokens.
+
+    Groups whose rewards are all equal are left out; empty where all are.
+    """
+    rewards_PG = torch.tensor(rewards).reshape(num_groups, -1)
+    found = group_advantages(rewards_PG, torch.ones_like(rewards_PG), scale="None")
+    advantages = found.advantages_PG.ravel().tolist()
+    learned = [(one, a) for one, a in zip(played, advantages, strict=True) if a]
+    tokens = sum(sum(one.loss_mask) for one, _ in learned)
+    return [episode_datum(one, a / tokens) for one, a in learned]
 
 
 def episode_datum(episode: Episode, advantage: float) -> Datum:
