@@ -6,16 +6,12 @@ What it is goes out as the container's termination message, and so does why it i
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping
 
 import msgspec
-from pydantic import ValidationError
 
-from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_text, run_process
-from rollout.entrypoints.pod import TERMINATION_LOG
-from rollout.errors import SpecError
+from rollout.entrypoints.errands.sent import read_errand, run_errand
 from rollout.protocol import messages as m
 from rollout.runs.snapshots.adopting import adopt
 from rollout_api.worker import AdoptOrder
@@ -27,20 +23,12 @@ ANSWER_CHARACTERS_MAX = 4000
 
 def main() -> int:
     """Read one snapshot; the exit code."""
-    os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
-    # The first process of a container has no default for it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    return run_process(
-        lambda: leave_text(render(adopt(read_order(os.environ))), ANSWER_CHARACTERS_MAX)
-    )
+    return run_errand(lambda: render(adopt(read_order(os.environ))), ANSWER_CHARACTERS_MAX)
 
 
 def read_order(environment: Mapping[str, str]) -> AdoptOrder:
     """The order. Raises SpecError."""
-    try:
-        return AdoptOrder.model_validate_json(environment.get(ORDER_VARIABLE, ""))
-    except ValidationError as error:
-        raise SpecError(f"{ORDER_VARIABLE} is no order to read a snapshot: {error}") from error
+    return read_errand(environment, ORDER_VARIABLE, AdoptOrder, "read a snapshot")
 
 
 def render(state: m.SnapshotState) -> str:

@@ -7,15 +7,11 @@ the next one, no earlier than this one has ended.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_text, run_process
-from rollout.entrypoints.pod import TERMINATION_LOG
+from rollout.entrypoints.errands.sent import read_errand, run_errand
 from rollout.errors import SpecError
 from rollout.models.files import scratch_dir
 from rollout.objects.opening import open_place
@@ -31,10 +27,7 @@ WORK_VARIABLE = "ROLLOUT_PURGE_WORK"
 
 def main() -> int:
     """Purge one snapshot; the exit code."""
-    os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
-    # The first process of a container has no default for it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    return run_process(lambda: leave_text(purge(os.environ).describe()))
+    return run_errand(lambda: purge(os.environ).describe())
 
 
 def purge(environment: Mapping[str, str]) -> Purged:
@@ -48,10 +41,7 @@ def purge(environment: Mapping[str, str]) -> Purged:
 
 def read_order(environment: Mapping[str, str]) -> PurgeOrder:
     """The order. Raises SpecError."""
-    try:
-        return PurgeOrder.model_validate_json(environment.get(ORDER_VARIABLE, ""))
-    except ValidationError as error:
-        raise SpecError(f"{ORDER_VARIABLE} is no order to purge a snapshot: {error}") from error
+    return read_errand(environment, ORDER_VARIABLE, PurgeOrder, "purge a snapshot")
 
 
 def open_snapshot_place(order: PurgeOrder) -> SnapshotPlace:

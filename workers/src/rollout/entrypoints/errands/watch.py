@@ -6,38 +6,27 @@ What it has seen goes out as the container's termination message.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping
 
-from pydantic import ValidationError
-
-from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_text, run_process
-from rollout.entrypoints.pod import TERMINATION_LOG
-from rollout.errors import SpecError
+from rollout.entrypoints.errands.sent import read_errand, run_errand
 from rollout.inference.canary_watch import watch_canary
 from rollout_api.serving import WATCH_VARIABLE, WatchOrder
 
 
 def main() -> int:
     """Watch one canary; the exit code."""
-    os.environ.setdefault(LAST_WORD_VARIABLE, TERMINATION_LOG)
-    # The first process of a container has no default for it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    return run_process(_watch)
+    return run_errand(_watch)
 
 
-def _watch() -> None:
+def _watch() -> str:
     figures = watch_canary(read_watch_order(os.environ))
-    leave_text(figures.model_dump_json(by_alias=True, exclude_none=True))
+    return figures.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def read_watch_order(environment: Mapping[str, str]) -> WatchOrder:
     """The order. Raises SpecError."""
-    try:
-        return WatchOrder.model_validate_json(environment.get(WATCH_VARIABLE, ""))
-    except ValidationError as error:
-        raise SpecError(f"{WATCH_VARIABLE} is no order to watch: {error}") from error
+    return read_errand(environment, WATCH_VARIABLE, WatchOrder, "watch")
 
 
 if __name__ == "__main__":
