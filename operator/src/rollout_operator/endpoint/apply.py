@@ -60,9 +60,9 @@ class EndpointApplier:
         if inputs is not None and revision is not None and plan.keep:
             await self._make(seen, plan, inputs, revision)
         if plan.fail and seen.target in seen.servers:
-            await self._fail(seen, plan.fail)
+            await self._mark(seen, plan.fail, 0)
         if plan.revive:
-            await self._revive(seen, plan.replicas)
+            await self._mark(seen, None, plan.replicas)
         for name in plan.scale:
             await self._writer.merge({"spec": {"replicas": plan.replicas}}, _server(seen, name))
         for name in plan.remove:
@@ -113,15 +113,12 @@ class EndpointApplier:
         )
         await Jobs(client=self.client).create(manifest)
 
-    async def _fail(self, seen: EndpointSeen, why: str) -> None:
-        """No servers any more, and a mark that it was tried."""
-        annotations = {names.ANNOTATION_FAILED: why}
-        changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}}
-        await self._writer.merge(changes, _server(seen, seen.target))
+    async def _mark(self, seen: EndpointSeen, why: str | None, replicas: int) -> None:
+        """No servers any more, and a mark that it was tried; or (``why`` None) servers again, without the mark.
 
-    async def _revive(self, seen: EndpointSeen, replicas: int) -> None:
-        """Its servers again, without the mark; what was applied last says as many, and is not applied once more."""
-        annotations = {names.ANNOTATION_FAILED: None}
+        What was applied last says as many servers as are wanted, and is not applied once more.
+        """
+        annotations = {names.ANNOTATION_FAILED: why}
         changes = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
         await self._writer.merge(changes, _server(seen, seen.target))
 

@@ -114,20 +114,19 @@ def _try(seen: EndpointSeen, current: str) -> tuple[Trial | Canary | None, Trial
 
 def _judge(seen: EndpointSeen, trial: Trial | Canary) -> TrialVerdict:
     """What is known: asked when all of the target is up."""
-    asked = trial.known or (seen.replicas > 0 and is_up(seen))
+    asked = trial.known or _answers(seen)
     return trial.judge() if asked else TrialVerdict(state="Waiting")
+
+
+def _answers(seen: EndpointSeen) -> bool:
+    """Whether the target has servers, and all of them answer."""
+    return seen.replicas > 0 and is_up(seen)
 
 
 def find_pending(seen: EndpointSeen) -> Trial | Canary | None:
     """The trial whose Job says what is next; None where there is none, or servers are waited for."""
-    if seen.selects == seen.target or not seen.replicas or not is_up(seen):
-        return None
-    for trial in seen.trials:
-        if not trial.known:
-            return trial
-        if trial.judge().state != "Passed":
-            return None
-    return None
+    trial, _ = _try(seen, seen.selects)
+    return trial if trial is not None and not trial.known and _answers(seen) else None
 
 
 def _is_void(seen: EndpointSeen) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rollout_api import names
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
+from rollout_operator.jobs.render import build_one_pod_job, build_scratch
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Manifest, Platform
 from rollout_operator.run.render.layers import plain, tolerations_of, variable_of
@@ -24,8 +25,6 @@ from rollout_operator.run.render.pods import (
 from rollout_operator.run.render.security import account_of
 from rollout_operator.run.render.volumes import Mount, further
 
-TRIES_MAX = 100
-"""The deadline ends it long before: pauses between pods grow to six minutes."""
 SCRATCH = f"{contract.HOME_FOLDER}/scratch"
 
 
@@ -71,20 +70,9 @@ def build_account(errand: Errand) -> Manifest | None:
 
 
 def build_job(errand: Errand) -> Manifest:
-    """One pod at a time, the next one when the one before it has surely ended."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _meta(errand),
-        "spec": {
-            "parallelism": 1,
-            "completions": 1,
-            "backoffLimit": TRIES_MAX,
-            "activeDeadlineSeconds": errand.seconds,
-            "podReplacementPolicy": "Failed",
-            "template": {"metadata": _pod_meta(errand), "spec": _pod(errand)},
-        },
-    }
+    """The Job."""
+    template = {"metadata": _pod_meta(errand), "spec": _pod(errand)}
+    return build_one_pod_job(_meta(errand), template, errand.seconds)
 
 
 def _meta(errand: Errand) -> Manifest:
@@ -166,8 +154,7 @@ def _env(errand: Errand) -> list[Manifest]:
 
 def _mounts(errand: Errand) -> list[Mount]:
     return [
-        Mount(name="tmp", path="/tmp", source={"emptyDir": {}}),  # noqa: S108 - a volume of the pod
-        Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
+        *build_scratch(),
         *map(further, errand.template.volumes),
         *errand.mounts,
     ]

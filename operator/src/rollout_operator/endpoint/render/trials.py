@@ -16,6 +16,7 @@ from rollout_api.serving import (
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_operator.endpoint.inputs import CANARY_KEY, PORT, Manifest, ServerInputs
 from rollout_operator.endpoint.render.pods import literal
+from rollout_operator.jobs.render import build_one_pod_job, build_scratch
 from rollout_operator.kube.managed_fields import digest_of
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.layers import (
@@ -31,13 +32,11 @@ from rollout_operator.run.render.pods import (
     pull_policy_of,
     security_of,
 )
-from rollout_operator.run.render.volumes import Mount, further
+from rollout_operator.run.render.volumes import further
 
 ASK_COMMAND = ["python", "-m", "rollout.entrypoints.errands.measure"]
 WATCH_COMMAND = ["python", "-m", "rollout.entrypoints.errands.watch"]
 MEASURE, WATCH = "measure", "watch"
-TRIES_MAX = 100
-"""The deadline ends it long before: pauses between pods grow to six minutes."""
 KEPT_SECONDS = 86_400
 """How long a Job that has ended stays, for people."""
 LATE_SECONDS = 900
@@ -95,24 +94,13 @@ def build_canary(inputs: ServerInputs, revision: str, percent: int) -> Manifest:
 def _build_job(inputs: ServerInputs, job: str, container: Manifest, seconds: int) -> Manifest:
     """One pod at a time, with no more than a server has, until it has said what it found or its time is over."""
     labels = {**inputs.common_labels, names.LABEL_COMPONENT: container["name"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {**inputs.meta(job), "labels": labels},
-        "spec": {
-            "parallelism": 1,
-            "completions": 1,
-            "backoffLimit": TRIES_MAX,
-            "activeDeadlineSeconds": seconds,
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "podReplacementPolicy": "Failed",
-            "template": {
-                # Without the labels of servers: it is none of them for the budget, the scale, or the address.
-                "metadata": {"labels": {**inputs.template.labels, **labels}},
-                "spec": _build_pod(inputs, container),
-            },
-        },
+    template = {
+        # Without the labels of servers: it is none of them for the budget, the scale, or the address.
+        "metadata": {"labels": {**inputs.template.labels, **labels}},
+        "spec": _build_pod(inputs, container),
     }
+    meta = {**inputs.meta(job), "labels": labels}
+    return build_one_pod_job(meta, template, seconds, ttlSecondsAfterFinished=KEPT_SECONDS)
 
 
 def _measure(inputs: ServerInputs) -> Manifest:
@@ -145,11 +133,7 @@ def _watch(inputs: ServerInputs) -> Manifest:
 
 
 def _build_pod(inputs: ServerInputs, container: Manifest) -> Manifest:
-    mounts = [
-        Mount(name="tmp", path="/tmp", source={"emptyDir": {}}),  # noqa: S108 - a volume of the pod
-        Mount(name="home", path=contract.HOME_FOLDER, source={"emptyDir": {}}),
-        *map(further, inputs.template.volumes),
-    ]
+    mounts = [*build_scratch(), *map(further, inputs.template.volumes)]
     images = inputs.runtime.images
     pulled = images.pull_secrets if images is not None else ()
     return {
