@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from console_kit import Page, make_run, open_run, write_config
 from ledger_kit import admission, claim_request, finished, trajectory
 
+from rollout.codec import Columns, decode_columns, encode_body
 from rollout.console.views.evaluating import choose_places
 from rollout.console.views.logs import tail
 from rollout.console.views.tokens import ROWS, WINDOW, cut_window
 from rollout.errors import SpecError
 from rollout.ledger.records import NewEvaluation, NewTask
-from rollout.types import Trajectory
 
 
-def long_sample(number: int) -> Trajectory:
-    from dataclasses import replace
-
+def long_sample(number: int) -> Columns:
     mask = tuple(int(at % 10 > 4) for at in range(number))
-    return replace(
+    made = replace(
         trajectory(0, 0), token_ids=(7,) * number, actor_logprobs=(-0.5,) * number, loss_mask=mask
     )
+    found = decode_columns(encode_body([made]), made.sample)
+    assert found is not None
+    return found
 
 
 def test_a_long_sample_is_cut_into_windows_that_meet():

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from ledger_kit import trajectory
 
-from rollout.codec import canonical_bytes, decode_body, encode_body, name_trajectory
+from rollout.codec import (
+    canonical_bytes,
+    decode_body,
+    decode_columns,
+    decode_outline,
+    decode_sample,
+    encode_body,
+    name_trajectory,
+)
 from rollout.errors import LedgerError
 from rollout.types import Trajectory
 
@@ -48,3 +56,26 @@ def test_a_broken_body_is_told():
     for broken in (b"", b"nonsense", body[:-3]):
         with pytest.raises(LedgerError, match="cannot be read"):
             decode_body(broken)
+        for decode in (decode_sample, decode_outline, decode_columns):
+            with pytest.raises(LedgerError, match="cannot be read"):
+                decode(broken, 0)
+
+
+def test_a_sample_is_read_in_outline_and_in_columns_as_it_is_whole():
+    body = encode_body([trajectory(0, 0), trajectory(0, 1)])
+    whole, outline, columns = (
+        decode(body, 1) for decode in (decode_sample, decode_outline, decode_columns)
+    )
+    assert whole == trajectory(0, 1)
+    assert {
+        name: getattr(whole, name) for name in outline.__struct_fields__
+    } == msgspec.to_builtins(outline)
+    for name in ("prompt_ids", "token_ids", "actor_logprobs", "loss_mask", "spans"):
+        assert tuple(getattr(columns, name)) == getattr(whole, name)
+    assert decode_outline(body, 2) is None
+
+
+def test_numbers_that_no_column_holds_are_damage():
+    for wrong in ({"token_ids": (1 << 63,)}, {"loss_mask": (256,)}):
+        with pytest.raises(LedgerError, match="cannot be read"):
+            decode_columns(encode_body([replace(trajectory(0, 0), **wrong)]), 0)

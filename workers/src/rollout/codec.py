@@ -9,7 +9,10 @@ the samples of a group share their prompt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +21,7 @@ from blake3 import blake3
 
 from rollout.common.bounded import unpack_zstd
 from rollout.errors import LedgerError
-from rollout.types import Prefix, Trajectory
+from rollout.types import Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
 
@@ -37,10 +40,52 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = ""
 
 
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """A trajectory without what it has for each token."""
+
+    ordinal: int
+    sample: int
+    rewards: Mapping[str, float]
+    reward: float
+    ending: str
+    text: str = ""
+    prompt_text: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a trajectory has for each token, in 17 bytes a token instead of objects: int64 ids, float64 logprobs, mask bytes."""
+
+    prompt_ids: array[int]
+    token_ids: array[int]
+    actor_logprobs: array[float]
+    loss_mask: bytes
+    spans: tuple[VersionSpan, ...]
+
+
+class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    sample: int
+
+
+class _Lists(msgspec.Struct, frozen=True, kw_only=True):
+    """The lists of a trajectory where they lie, to make one at a time."""
+
+    prompt_ids: msgspec.Raw
+    token_ids: msgspec.Raw
+    actor_logprobs: msgspec.Raw
+    loss_mask: msgspec.Raw
+    spans: tuple[VersionSpan, ...]
+
+
 _texts = msgspec.msgpack.Decoder(tuple[Texts, ...])
 _parts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
-_text = msgspec.msgpack.Decoder(Texts)
+_numbered = msgspec.msgpack.Decoder(_Numbered)
 _one = msgspec.msgpack.Decoder(Trajectory)
+_outline = msgspec.msgpack.Decoder(Outline)
+_lists = msgspec.msgpack.Decoder(_Lists)
+_ints = msgspec.msgpack.Decoder(tuple[int, ...])
+_floats = msgspec.msgpack.Decoder(tuple[float, ...])
 
 BODY_LEVEL = 1
 """zstd level: bodies are written on the critical path of a step."""
@@ -110,9 +155,36 @@ def decode_texts(body: bytes) -> tuple[Texts, ...]:
 
 def decode_sample(body: bytes, sample: int) -> Trajectory | None:
     """One sample of a body's group, in the memory of that one; None where it has none. Raises LedgerError."""
-    for part in _decompress(body, _parts):
-        if _text.decode(part).sample == sample:
-            return _one.decode(part)
+    return _pick(body, sample, _one.decode)
+
+
+def decode_outline(body: bytes, sample: int) -> Outline | None:
+    """One sample of a body's group without its tokens; None where it has none. Raises LedgerError."""
+    return _pick(body, sample, _outline.decode)
+
+
+def decode_columns(body: bytes, sample: int) -> Columns | None:
+    """The tokens of one sample of a body's group; None where it has none. Raises LedgerError."""
+    return _pick(body, sample, _columns)
+
+
+def _columns(part: msgspec.Raw) -> Columns:
+    lists = _lists.decode(part)
+    return Columns(
+        prompt_ids=array("q", _ints.decode(lists.prompt_ids)),
+        token_ids=array("q", _ints.decode(lists.token_ids)),
+        actor_logprobs=array("d", _floats.decode(lists.actor_logprobs)),
+        loss_mask=bytes(_ints.decode(lists.loss_mask)),
+        spans=lists.spans,
+    )
+
+
+def _pick(body: bytes, sample: int, make: Callable[[msgspec.Raw], T]) -> T | None:
+    """What ``make`` gives of one sample's part of a body."""
+    with _damage_told(body):
+        for part in _parts.decode(unpack_zstd(body, BODY_BYTES_MAX)):
+            if _numbered.decode(part).sample == sample:
+                return make(part)
     return None
 
 
@@ -122,9 +194,15 @@ def decode_prefixes(body: bytes) -> tuple[Prefix, ...]:
 
 
 def _decompress(body: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    try:
+    with _damage_told(body):
         return decoder.decode(unpack_zstd(body, BODY_BYTES_MAX))
-    except (ValueError, RecursionError) as error:
+
+
+@contextmanager
+def _damage_told(body: bytes) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OverflowError, RecursionError) as error:
         raise LedgerError(
             f"a stored trajectory body of {len(body)} bytes cannot be read: {error};"
             " restore the ledger from a copy"

@@ -12,6 +12,7 @@ from aiohttp import web
 from rollout.common.stacks import heed_end
 from rollout.console.app import build_app
 from rollout.console.door import Door
+from rollout.console.memory import return_large_blocks
 from rollout.errors import SpecError
 
 HOST = "127.0.0.1"
@@ -20,6 +21,7 @@ GRACE_SECONDS = 1.0
 
 async def serve_console(home: Path, port: int, announce: Callable[[str], None]) -> None:
     """Serve the runs in ``home`` until SIGINT or SIGTERM; port 0 takes a free one. Raises SpecError where it is taken."""
+    return_large_blocks()
     listening = _listen(port)
     door = Door(listening.getsockname()[1])
     stop = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollout.codec import Outline
 from rollout.ledger.records import Record, RunIdentity, SampleRow
 from rollout.types import Trajectory, WeightVersion
 
@@ -135,13 +136,14 @@ class Consumption(Record, frozen=True, kw_only=True):
 class TraceView(Record, frozen=True, kw_only=True):
     """Where one trajectory came from and went: prompt, attempts, tokens, batch, step, anchor.
 
-    ``anchor`` is the first anchor that holds the step which consumed it. ``trajectory`` None: no longer kept.
+    ``anchor`` is the first anchor that holds the step which consumed it. ``trajectory`` None: no longer kept; an outline
+    has no tokens.
     """
 
     task_id: str
     trajectory_id: str
     sample: SampleRow
-    trajectory: Trajectory | None
+    trajectory: Trajectory | Outline | None
     admitted_at: float
     attempts: tuple[AttemptView, ...]
     consumptions: tuple[Consumption, ...]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from rollout.codec import Columns
 from rollout.console.asking import answer, choice_of, folder_of, number_of
 from rollout.console.render import render
 from rollout.console.views.sampling import sample_of
 from rollout.errors import RolloutError, SpecError
-from rollout.ledger.sql.browsing import read_trajectory
+from rollout.ledger.sql.browsing import read_columns
 from rollout.report.gather import open_ledger, read_config
-from rollout.types import Trajectory
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -76,12 +76,12 @@ def read_window(
 ) -> TokenWindow | None:
     """A window; None where the tokens are no longer kept. Raises SpecError, LedgerError."""
     with open_ledger(folder) as ledger, ledger.snapshot() as tx:
-        made = read_trajectory(tx, task, sample, ledger.have)
+        made = read_columns(tx, task, sample, ledger.have)
     return None if made is None else cut_window(made, start, find_tokenizer(folder), size)
 
 
 def cut_window(
-    made: Trajectory, start: int, tokenizer: Tokenizer | None, size: int = WINDOW
+    made: Columns, start: int, tokenizer: Tokenizer | None, size: int = WINDOW
 ) -> TokenWindow:
     """The window of ``made`` from ``start`` on. Raises SpecError for a start behind the last token."""
     number = len(made.prompt_ids) + len(made.token_ids)
@@ -97,9 +97,7 @@ def cut_window(
     )
 
 
-def _tokens(
-    made: Trajectory, start: int, stop: int, tokenizer: Tokenizer | None
-) -> Iterator[Token]:
+def _tokens(made: Columns, start: int, stop: int, tokenizer: Tokenizer | None) -> Iterator[Token]:
     prompt = len(made.prompt_ids)
     for at in range(start, stop):
         own = at - prompt
@@ -122,16 +120,16 @@ def _tokens(
             )
 
 
-def _version(made: Trajectory, own: int) -> int | None:
+def _version(made: Columns, own: int) -> int | None:
     return next((one.step for one in made.spans if one.start <= own < one.end), None)
 
 
-def _turns(made: Trajectory) -> Iterator[tuple[int, str]]:
+def _turns(made: Columns) -> Iterator[tuple[int, str]]:
     """Where the policy and the environment begin to speak, the first TURNS_MAX places."""
     prompt, found, before = len(made.prompt_ids), 0, -1
     if prompt:
         yield 0, "prompt"
-    mask, at = bytes(made.loss_mask), 0
+    mask, at = made.loss_mask, 0
     while at < len(mask) and found < TURNS_MAX:
         before = mask[at]
         yield prompt + at, "policy" if before else "environment"

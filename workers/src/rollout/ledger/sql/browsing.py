@@ -6,11 +6,18 @@ never their bodies. Of a body only its texts are read, and of those the beginnin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
-from rollout.codec import decode_sample, decode_texts
+from rollout.codec import (
+    Columns,
+    Outline,
+    decode_columns,
+    decode_outline,
+    decode_sample,
+    decode_texts,
+)
 from rollout.errors import LedgerError
 from rollout.ledger.sql import loading, removing
 from rollout.ledger.sql.chain import head_step, read_ancestry
@@ -19,6 +26,7 @@ from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks
 from rollout.ledger.views import ConsumedGroup, SampleExcerpt, WorkerView
 from rollout.types import Trajectory
 
+T = TypeVar("T")
 Order = Literal["place", "reward", "-reward", "length", "-length"]
 """``place`` is that of the run, the newest step first; the others from low to high, with a minus from high to low."""
 
@@ -177,11 +185,28 @@ def _excerpt(
 
 def read_trajectory(tx: Transaction, task_id: str, sample: int, have: int) -> Trajectory | None:
     """One sample whole, its digest unchecked; None for one that is no longer kept. Raises LedgerError."""
+    return _read_sample(tx, (task_id, sample), have, decode_sample)
+
+
+def read_outline(tx: Transaction, task_id: str, sample: int, have: int) -> Outline | None:
+    """The same without its tokens, in the memory of its texts. Raises LedgerError."""
+    return _read_sample(tx, (task_id, sample), have, decode_outline)
+
+
+def read_columns(tx: Transaction, task_id: str, sample: int, have: int) -> Columns | None:
+    """Its tokens alone. Raises LedgerError."""
+    return _read_sample(tx, (task_id, sample), have, decode_columns)
+
+
+def _read_sample(
+    tx: Transaction, of: tuple[str, int], have: int, decode: Callable[[bytes, int], T | None]
+) -> T | None:
+    task_id, sample = of
     body = loading.read_bodies(tx, [task_id]).get(task_id)
     if body is None:
         removing.check_not_lost(tx, [task_id], have)
         return None
-    made = decode_sample(body, sample)
+    made = decode(body, sample)
     if made is None:
         raise LedgerError(f"the ledger has another body for {task_id}: no sample {sample}")
     return made

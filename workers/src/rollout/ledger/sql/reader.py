@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Literal, Self
 
-from rollout.codec import decode_body, name_trajectory
+from rollout.codec import Outline, decode_body, name_trajectory
 from rollout.errors import LedgerError
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import AnchorManifest, LedgerState, RunIdentity, StepBatch, StepRecord
@@ -164,7 +164,7 @@ class Reader(ABC):
         return browsing.browse(self._tx, query, self.have)
 
     def sample(self, task_id: str, sample: int) -> TraceView:
-        """Provenance of one trajectory by its task and place in the group: without a search, its name unchecked. Raises LedgerError."""
+        """Provenance of one trajectory by its task and place in the group, in outline: without a search, its name unchecked. Raises LedgerError."""
         rows = self._tx.execute(
             f"SELECT j.task_id, {loading.SAMPLE_COLUMNS}, t.admitted_at, NULL AS place FROM"
             " trajectories j JOIN tasks t ON t.task_id = j.task_id WHERE j.task_id = ? AND j.sample = ?",
@@ -172,7 +172,7 @@ class Reader(ABC):
         ).fetchall()
         if not rows:
             raise LedgerError(f"there is no sample {sample} of task {task_id!r} in {self.where}")
-        return self._trace(rows)
+        return self._trace(rows, browsing.read_outline)
 
     def evaluation_samples(
         self, name: str, split: str, step: int, limit: int | None = None
@@ -216,16 +216,21 @@ class Reader(ABC):
         if len(rows) != 1:
             found = "nothing" if not rows else "more than one trajectory"
             raise LedgerError(f"{trajectory_id!r} names {found} in {self.where}")
-        view = self._trace(rows)
-        if view.trajectory is not None and name_trajectory(view.trajectory) != view.trajectory_id:
+        view = self._trace(rows, browsing.read_trajectory)
+        made = view.trajectory
+        if isinstance(made, Trajectory) and name_trajectory(made) != view.trajectory_id:
             raise LedgerError(f"the body of {view.trajectory_id} does not have that name: damaged")
         return view
 
-    def _trace(self, rows: list[Row]) -> TraceView:
+    def _trace(
+        self,
+        rows: list[Row],
+        read: Callable[[Transaction, str, int, int], Trajectory | Outline | None],
+    ) -> TraceView:
         row = rows[0]
         task_id, number, name = row["task_id"], row["sample"], row["trajectory_id"]
         consumptions = self._consumptions(task_id, number)
-        made = browsing.read_trajectory(self._tx, task_id, number, self.have)
+        made = read(self._tx, task_id, number, self.have)
         live = [c for c in consumptions if c.kind == "consumed"]
         return TraceView(
             task_id=task_id,
