@@ -20,7 +20,7 @@ from rollout.service.api import PREFIX, build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
-from rollout.service.settings import KEY_PREFIX, KeyDoor
+from rollout.service.tenants.door import KEY_PREFIX, KeyDoor
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.losses import PROTOBUF_TYPE
 from rollout.service.wire.schema import FLOAT32, INT64, WIRE

@@ -8,6 +8,7 @@ refused by name.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 
 PREFIX = "/api/v1"
 JSON_TYPE = "application/json"
-RETRY_SECONDS = "1"
-"""After which clients whose queue is full ask again; they do so by themselves."""
+RETRY_SECONDS_MAX = 60
+"""Clients do not heed a longer wait; they ask again by themselves."""
 UNOFFERED = {
     "save_weights_external": "copy the folder of saved weights",
     "copy_weights": "save the weights under another name",
@@ -90,7 +91,9 @@ async def _tell_refusals(request: web.Request, handler: Handler) -> web.StreamRe
     except CallRefused as refusal:
         said = _json({"detail": str(refusal)}, refusal.status)
         if refusal.status == 429:
-            said.headers["Retry-After"] = RETRY_SECONDS
+            said.headers["Retry-After"] = str(
+                math.ceil(min(max(refusal.retry_after, 1), RETRY_SECONDS_MAX))
+            )
         return said
     except web.HTTPException as error:
         return _json({"detail": _words(request, error)}, error.status)
@@ -123,11 +126,11 @@ async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamRespon
 
 
 async def _caller(door: ServiceDoor, request: web.Request) -> ServiceCaller:
-    owner = door.owner(request.headers.get("X-API-Key", ""))
+    key = door.identify(request.headers.get("X-API-Key", ""))
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise not_offered("Content-Encoding: a compressed body", "send it as it is")
     return ServiceCaller(
-        owner=owner,
+        key=key,
         body=await request.read(),
         name=request.match_info.get("id", ""),
         query=dict(request.query),

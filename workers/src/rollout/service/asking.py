@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rollout.inference.gateway.keys import ApiKey
 from rollout.service.calls import LoadState, ModelCall, RefusedCall
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.making import read_call
@@ -23,7 +24,7 @@ from rollout.service.registry import (
     ServiceSession,
     new_model,
 )
-from rollout.service.settings import KeyDoor
+from rollout.service.tenants.door import KeyDoor
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.conversions import (
     check_fits,
@@ -64,12 +65,17 @@ CREATED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCaller:
-    """One request: whose it is, its body, the id in its path, and what is behind the question mark."""
+    """One request: the key that it came with, its body, the id in its path, and what is behind the question mark."""
 
-    owner: str
+    key: ApiKey
     body: bytes
     name: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        """Whose what it makes is."""
+        return self.key.name
 
 
 class ServiceDoor:
@@ -86,7 +92,7 @@ class ServiceDoor:
         self.desk = desk
         self.poll_seconds = poll_seconds
         self._skip_unembed = skip_unembed
-        self.owner = keys.owner
+        self.identify = keys.key
 
     async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
         """Nothing that differs from what clients do by themselves."""

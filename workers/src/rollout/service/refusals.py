@@ -6,14 +6,15 @@ from rollout.errors import RolloutError
 
 
 class CallRefused(RolloutError):  # noqa: N818 - an answer, not a fault
-    """The caller's mistake, or something that is not offered. ``status`` is HTTP's.
+    """The caller's mistake, or something that is not offered. ``status`` is HTTP's; ``retry_after`` in seconds, of a 429.
 
     Clients try 408, 409, 429 and 5xx again by themselves: a refusal that would be the same next time is none of them.
     """
 
-    def __init__(self, message: str, status: int = 400) -> None:
+    def __init__(self, message: str, status: int = 400, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
 
 
 def not_offered(what: str, instead: str) -> CallRefused:

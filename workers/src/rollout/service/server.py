@@ -24,7 +24,8 @@ from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
 from rollout.service.registry import ServedBase, base_id, booked
-from rollout.service.settings import KeyDoor, TrainingServiceSettings
+from rollout.service.settings import TrainingServiceSettings
+from rollout.service.tenants.door import KeyDoor
 from rollout.service.training.bases import TrainingBase, load_base, split_target
 
 log = logging.getLogger(__name__)

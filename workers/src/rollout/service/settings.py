@@ -1,18 +1,12 @@
-"""What a service is told when it starts, and who may call it."""
+"""What a service is told when it starts."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.errors import SpecError
-from rollout.inference.gateway.keys import KeyFile, KeyRefused
-from rollout.service.refusals import CallRefused
 from rollout_api.v1alpha1.run import RolloutRunSpec
-
-KEY_PREFIX = "tml-"
-"""Clients of this protocol refuse keys that begin otherwise: it stands before the key as ``rollout infer keys`` makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +48,3 @@ def settings_of_spec(
         threads=threads or spec.learner.service_threads,
         skip_unembed=serve.skip_unembed,
     )
-
-
-class KeyDoor:
-    """Who calls: the name of a key is its tenant, so that a key that is replaced loses nothing."""
-
-    def __init__(self, keys: KeyFile) -> None:
-        self._keys = keys
-
-    def owner(self, header: str) -> str:
-        """The owner behind an ``X-API-Key`` header. Raises CallRefused, SpecError."""
-        try:
-            bearer = f"Bearer {header.removeprefix(KEY_PREFIX)}"
-            return self._keys.read().identify(bearer, time.time()).name
-        except KeyRefused as error:
-            raise CallRefused(
-                f"the key is not valid here: set TINKER_API_KEY to {KEY_PREFIX} and a key of"
-                " `rollout infer keys create NAME`, or to what the service printed",
-                401,
-            ) from error

@@ -129,7 +129,7 @@ def _first_key(keys: KeyFile) -> str | None:
     import time
 
     from rollout.inference.gateway.keys import KeyLimits
-    from rollout.service.settings import KEY_PREFIX
+    from rollout.service.tenants.door import KEY_PREFIX
 
     now = time.time()
     valid = [

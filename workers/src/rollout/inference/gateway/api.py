@@ -35,9 +35,10 @@ from rollout.inference.gateway.keys import ApiKey, KeyRefused
 from rollout.inference.gateway.metrics import CONTENT_TYPE
 from rollout.inference.gateway.request_log import BodyKeeper
 from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, Ask, read_ask
+from rollout.inference.gateway.rules.limits import allows
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 from rollout.inference.gateway.rules.streaming import AnswerNotes
-from rollout.inference.gateway.state import GatewayState, allows
+from rollout.inference.gateway.state import GatewayState
 from rollout.inference.gateway.table import ServedVersion
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -24,11 +25,15 @@ from rollout.errors import SpecError
 PREFIX = "sk-rollout-"
 SECRET_BYTES = 32
 KEYS_MAX = 10_000
+COUNT_MAX = 10**15
+"""The largest number that a limit may be."""
 FILE_BYTES_MAX = 16 << 20
 _KEY = re.compile(r"sk-rollout-([0-9a-f]{16})-([A-Za-z0-9_-]{43})")
 _NOBODY = "0" * 64
 ANYBODY = "anybody"
 """The id of whoever asks a gateway that asks for no key."""
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,18 +49,18 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     expires: float | None = None
     revoked: bool = False
     models: tuple[str, ...] = ()
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    in_flight_max: int | None = None
+    requests_per_minute: AtLeastOne | None = None
+    tokens_per_minute: AtLeastOne | None = None
+    in_flight_max: AtLeastOne | None = None
 
 
 class KeyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a new key may do; as in ``ApiKey``."""
 
     models: tuple[str, ...] = ()
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    in_flight_max: int | None = None
+    requests_per_minute: AtLeastOne | None = None
+    tokens_per_minute: AtLeastOne | None = None
+    in_flight_max: AtLeastOne | None = None
 
 
 class KeyRefused(Exception):  # noqa: N818 - an answer, not a fault
@@ -200,15 +205,20 @@ class KeyFile:
             raise SpecError(
                 f"{self.path} has {len(content)} bytes; expected up to {FILE_BYTES_MAX}"
             )
+        return self._decode(content)
+
+    def _decode(self, content: bytes) -> _Keys:
         try:
             return msgspec.json.decode(content, type=_Keys)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise SpecError(f"{self.path} holds no keys: {error}") from error
 
     def _save(self, keys: list[ApiKey]) -> None:
+        content = msgspec.json.encode(_Keys(keys=keys))
+        self._decode(content)  # what could not be read again is not written
         fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         fresh.unlink(missing_ok=True)
-        _write_private(fresh, msgspec.json.encode(_Keys(keys=keys)))
+        _write_private(fresh, content)
         fresh.replace(self.path)
 
     def _secret(self) -> bytes:

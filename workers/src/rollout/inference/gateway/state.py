@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from rollout.errors import SpecError
 from rollout.inference.gateway.forwarding import CandidateClient
 from rollout.inference.gateway.keys import ApiKey, KeyFile, KeyRing
 from rollout.inference.gateway.live import LiveBounds, LiveRequests
@@ -23,10 +21,11 @@ from rollout.inference.gateway.metrics import GatewayMetrics
 from rollout.inference.gateway.pools import HEALTH_AGAIN_SECONDS, VersionPool, find_pool
 from rollout.inference.gateway.request_log import RequestLog
 from rollout.inference.gateway.rules.canary import NOBODY, read_canary
-from rollout.inference.gateway.rules.limits import KeyBudgets
+from rollout.inference.gateway.rules.limits import KeyBudgets, allows
 from rollout.inference.gateway.rules.queueing import QueueBounds
 from rollout.inference.gateway.rules.refusals import ApiRefusal
 from rollout.inference.gateway.table import EndpointTable, ServedVersion, read_table
+from rollout.inference.gateway.watching import FileWatch
 
 if TYPE_CHECKING:
     from rollout.inference.gateway.rules.asks import Ask
@@ -36,8 +35,6 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.5
 NAMES_SHOWN_MAX = 20
-
-T = TypeVar("T")
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +99,10 @@ class GatewayState:
         )
         self._key_file = KeyFile(Path(settings.keys), is_open=settings.is_open)
         self.ring: KeyRing = self._key_file.read()
-        self._table_watch = _FileWatch(Path(settings.table), read_table)
+        self._table_watch = FileWatch(Path(settings.table), read_table)
         self.canary, self.candidate = NOBODY, CandidateClient()
-        self._canary_watch = _FileWatch(Path(settings.canary), read_canary)
-        self._key_watch = _FileWatch(self._key_file.path, lambda _: self._key_file.read())
+        self._canary_watch = FileWatch(Path(settings.canary), read_canary)
+        self._key_watch = FileWatch(self._key_file.path, lambda _: self._key_file.read())
 
     @property
     def ready(self) -> bool:
@@ -212,11 +209,6 @@ class GatewayState:
             log.info("retired version=%s", pool.version.name)
 
 
-def allows(key: ApiKey, name: str) -> bool:
-    """Whether a key may ask for this name."""
-    return not key.models or name in key.models
-
-
 def _open_log(settings: GatewaySettings, metrics: GatewayMetrics) -> RequestLog | None:
     if not settings.log:
         return None
@@ -241,28 +233,3 @@ def _open_traces(settings: GatewaySettings, metrics: GatewayMetrics) -> RequestT
         port=settings.port,
         lost=metrics.spans_lost.inc,
     )
-
-
-class _FileWatch(Generic[T]):
-    """A file that is read again when it is another one."""
-
-    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
-        self._path = path
-        self._read = read
-        self._stamp: tuple[int, int, int] | None = None
-
-    def changed(self) -> T | None:
-        """What it holds, where that is not what it held; None else, and for what is broken."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if stamp == self._stamp:
-            return None
-        self._stamp = stamp
-        try:
-            return self._read(self._path)
-        except SpecError as error:
-            log.error("file is not taken, what was there before holds: %s", error)  # noqa: TRY400 - the message says it all
-            return None

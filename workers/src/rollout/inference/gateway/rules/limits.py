@@ -49,10 +49,16 @@ class KeyBudgets:
 
     uses: dict[str, KeyUse] = field(default_factory=dict)
 
-    def reserve(self, key: ApiKey, tokens: int, now: float) -> dict[str, str]:
-        """Take one request and its tokens; the headers that say what is left. Raises ApiRefusal (429)."""
+    def reserve(
+        self, key: ApiKey, tokens: int, now: float, *, ahead: bool = False
+    ) -> dict[str, str]:
+        """Take one request and its tokens; the headers that say what is left. Raises ApiRefusal (429).
+
+        ``ahead``: a request that waits for one that has not come, for which half of the places stay free.
+        """
         use = self._use(key, now)
-        if key.in_flight_max is not None and use.in_flight >= key.in_flight_max:
+        places = key.in_flight_max
+        if places is not None and use.in_flight >= (places // 2 if ahead else places):
             raise _over(f"this key may have {key.in_flight_max} requests at a time", 1.0)
         for bucket, amount, what in ((use.requests, 1, "requests"), (use.tokens, tokens, "tokens")):
             if bucket is not None and (seconds := bucket.wait_seconds(amount)) > 0:
@@ -72,6 +78,13 @@ class KeyBudgets:
         use.in_flight -= 1
         if use.tokens is not None and used is not None:
             use.tokens.level = min(use.tokens.rate, use.tokens.level + reserved - used)
+
+    def withdraw(self, key: ApiKey, reserved: int) -> None:
+        """The request was none after all: it is as if it had never been reserved."""
+        self.settle(key, reserved, 0)
+        use = self.uses[key.id]
+        if use.requests is not None:
+            use.requests.level = min(use.requests.rate, use.requests.level + 1)
 
     def forget_idle(self, now: float) -> None:
         """Drop what says nothing: keys that have nothing open and whose buckets are full."""
@@ -117,3 +130,8 @@ def _headers(use: KeyUse) -> dict[str, str]:
             headers[f"x-ratelimit-remaining-{name}"] = str(max(0, int(bucket.level)))
             headers[f"x-ratelimit-reset-{name}"] = f"{full:.1f}s"
     return headers
+
+
+def allows(key: ApiKey, name: str) -> bool:
+    """Whether a key may ask for this name."""
+    return not key.models or name in key.models
