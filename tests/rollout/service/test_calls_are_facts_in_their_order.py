@@ -89,7 +89,8 @@ async def test_two_clients_of_one_model_lose_nothing_and_apply_nothing_twice(ser
     ("seq", "status", "words"),
     [
         (0, 400, "seq_id: expected 1 or more, got 0"),
-        (AHEAD_MAX + 1, 429, f"{AHEAD_MAX} calls wait already behind 0"),
+        (AHEAD_MAX + 1, 400, f"seq_id: expected 1 to {AHEAD_MAX}, got {AHEAD_MAX + 1}"),
+        (2**31 - 1, 400, "numbered without holes, and the next is 1"),
     ],
 )
 async def test_a_place_that_no_call_can_take_is_named(service, seq, status, words):
@@ -97,6 +98,17 @@ async def test_a_place_that_no_call_can_take_is_named(service, seq, status, word
     await client.begin()
     got, said = await client.step(seq=seq)
     assert (got, words in said["detail"]) == (status, True), said
+
+
+async def test_a_full_queue_says_when_to_try_again_and_keeps_numbers_alone_in_memory(service):
+    running = await service(computes=False)
+    client = running.client()
+    model = await client.begin()
+    for seq in range(1, AHEAD_MAX + 1):
+        running.desk.line(model).add(seq)
+    got, said = await client.step(seq=AHEAD_MAX + 1)
+    assert (got, f"{AHEAD_MAX} calls wait already behind 0" in said["detail"]) == (429, True)
+    assert running.desk.line(model).waiting == set(range(1, AHEAD_MAX + 1))
 
 
 async def test_models_of_one_base_are_as_they_would_be_alone(service):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
-from service_kit import SEQUENCE, add_tensor, sequence_datum, wire_datum
+from service_kit import SEQUENCE, add_tensor, logprobs_of, sequence_datum, wire_datum
 
 SAMPLED = {"logprobs": [-5.0] * 6, "advantages": [1.0] * 6}
 LONG = list(range(3, 203)) * 25
@@ -208,6 +209,62 @@ async def test_a_step_that_cannot_be_is_refused_and_the_gradient_stays(service, 
     assert (await client.answer(await client.step()))["metrics"]["num_gathered:sum"] == 1
 
 
+@pytest.mark.parametrize(
+    ("steps_before", "params"),
+    [
+        (0, {"eps": 0.0}),
+        (0, {"eps": 1e-300}),
+        (0, {"learning_rate": 1e38}),
+        (1, {"learning_rate": 1e300, "grad_clip_norm": 1e-3}),
+        (1, {"weight_decay": 1e300}),
+    ],
+)
+async def test_a_step_that_would_spoil_the_weights_is_refused_and_the_next_is_as_if_it_had_not_been(
+    service, params, steps_before
+):
+    client = (await service()).client()
+    stepped = []
+    for number, spoils in enumerate((False, True)):
+        await client.begin(seed=1, number=number)
+        for _ in range(steps_before):
+            await client.answer(await client.backward([sequence_datum()]))
+            await client.answer(await client.step())
+        await client.answer(await client.backward([sequence_datum()]))
+        if spoils:
+            said = await client.answer(await client.step(**params))
+            assert "would not be finite behind this step; nothing was changed" in said["error"]
+        await client.answer(await client.step(grad_clip_norm=0.5))
+        saved = await client.answer(await client.save_state("after"))
+        stepped.append(await digest_of(client, saved["path"]))
+    assert stepped[0] == stepped[1]
+
+
+async def digest_of(client, path):
+    """Of a state: two that are equal are loaded as one."""
+    await client.answer(await client.load_state(path, optimizer=True))
+    return msgspec.json.encode(
+        [
+            logprobs_of(await client.answer(await client.backward([sequence_datum()]))).tolist(),
+            (await client.answer(await client.step()))["metrics"]["gradient_norm:max"],
+            logprobs_of(await client.answer(await client.backward([sequence_datum()]))).tolist(),
+        ]
+    )
+
+
+async def test_gradients_that_add_up_to_more_than_a_number_holds_are_not_added(service):
+    client = (await service()).client()
+    await client.begin()
+    weights = [1e16] * 6
+    said = {}
+    for _ in range(40):
+        said = await client.answer(await client.backward([sequence_datum(weights=weights)]))
+        if isinstance(said, dict):
+            break
+        weights = [one * 3 for one in weights]
+    assert "which no step can be taken on; nothing was added" in said["error"]
+    assert (await client.answer(await client.step()))["metrics"]["gradient_norm:max"] > 1e17
+
+
 async def test_a_step_without_a_gradient_is_refused(service):
     client = (await service()).client()
     await client.begin()
@@ -246,7 +303,7 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
         ),
         ({"target_prompt_logprobs": {"data": [700], "shape": [1, 1]}}, "token 700 is outside"),
         ({"params": {"top_p": 0.0}}, "top_p: expected 0 < top_p <= 1, got 0.0"),
-        ({"params": {"top_k": 0}}, "top_k: expected -1 (all tokens) or 1 and more, got 0"),
+        ({"params": {"top_k": 0}}, "top_k: expected -1 (all tokens) or 1 to 2147483647, got 0"),
         ({"params": {"max_tokens": 5000}}, "max_tokens: expected 1 to 4094"),
         ({"params": {"temperature": -1.0}}, "temperature: expected 0 or more, got -1.0"),
         ({"prompt": {"chunks": [{"type": "image", "data": "x"}]}}, "a part of type 'image'"),

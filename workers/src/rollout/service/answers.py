@@ -64,19 +64,18 @@ async def reply_to(door: ServiceDoor, caller: ServiceCaller) -> FutureReply:
     if found is None:
         raise unknown("request", ask.request_id)
     if found.answer is None:
-        return _not_yet(door, ask.request_id, None if model is None else line)
+        return _not_yet(door, ask.request_id, line)
     return _model_reply(found, registry) if model is not None else _sample_reply(found)
 
 
-def _not_yet(door: ServiceDoor, request_id: str, model_id: str | None) -> FutureReply:
+def _not_yet(door: ServiceDoor, request_id: str, line: str) -> FutureReply:
     """Clients ask again at once, and show the reason to people where the queue is paused."""
-    line = None if model_id is None else door.desk.line(model_id)
-    if line is not None and line.broken:
-        return _json({"error": line.broken, "category": "server"})
+    if fault := door.desk.fault(line):
+        return _json({"error": fault, "category": "server"})
     body: dict[str, Any] = {"type": "try_again", "request_id": request_id, "queue_state": "active"}
-    if line is not None and line.missing is not None:
+    if (missing := door.desk.missing(line)) is not None:
         body["queue_state"] = "paused_capacity"
-        body["queue_state_reason"] = f"call {line.missing} of this model has not come"
+        body["queue_state_reason"] = f"call {missing} of this model has not come"
     return _json(body, status=408)
 
 

@@ -97,9 +97,10 @@ async def _tell_refusals(request: web.Request, handler: Handler) -> web.StreamRe
         return said
     except web.HTTPException as error:
         return _json({"detail": _words(request, error)}, error.status)
-    except RolloutError as error:
+    except Exception as error:  # the outermost loop of a request
         log.exception("request failed path=%s", request.path[:100])
-        return _json({"detail": f"the service failed: {error}"}, 500)
+        said = error if isinstance(error, RolloutError) else type(error).__name__
+        return _json({"detail": f"the service failed: {said}; its log says more"}, 500)
 
 
 def _words(request: web.Request, error: web.HTTPException) -> str:

@@ -166,9 +166,7 @@ class ServiceDoor:
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
         start = ModelStart(state=saved.digest, optimizer=ask.optimizer, path=ask.path)
         ids = (model_id, ask.session_id, caller.owner)
-        await self.desk.create_model(
-            new_model(ids, self.desk.bases[saved.base], saved.adapter, start)
-        )
+        await self.desk.create_model(new_model(ids, self._base(saved.base), saved.adapter, start))
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
 
     async def _load_in_place(self, caller: ServiceCaller, ask: StateLoadAsk) -> dict[str, str]:
@@ -312,7 +310,7 @@ class ServiceDoor:
         if not 0 <= ask.seq_id < 2**63:
             raise CallRefused(f"seq_id: expected 0 or more, got {ask.seq_id}")
         request_id = f"{sampler.id}#{ask.seq_id}"
-        call = read_sample(ask, self.desk.bases[sampler.base], request_id)
+        call = read_sample(ask, self._base(sampler.base), request_id)
         await self.desk.submit_sample(sampler.id, ask.seq_id, call)
         ids = [f"{request_id}:{i}" for i in range(ask.num_samples)]
         return {"request_id": request_id, "sample_sequence_ids": ids}

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.errors import RolloutError
+from rollout.errors import LedgerError
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
 from rollout.service.calls import (
@@ -31,7 +31,7 @@ from rollout.service.calls import (
     digest_fact,
     encode_fact,
 )
-from rollout.service.kept.making import MadeCall, make_call, read_call
+from rollout.service.kept.making import MadeCall, make_call
 from rollout.service.kept.memory import ModelMemory
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
@@ -89,8 +89,9 @@ class TrainingDesk:
         self._lines: dict[str, CallLine] = {}
         self._memory = ModelMemory(self._replay, self._lines, models_in_memory)
         self._samples: dict[str, deque[int]] = {}
+        self._sampler_faults: dict[str, str] = {}
         self._turns, self._sampler_turns = Turns(), Turns()
-        self._events: dict[tuple[str, int], asyncio.Event] = {}
+        self._events: dict[tuple[str, int], list[asyncio.Event]] = {}
         self._wake, self._wake_sampler = asyncio.Event(), asyncio.Event()
         self._pool, self._scorer = SamplerPool(threads), PromptScorer()
         numerics = partial(apply_numerics, threads=threads, exact=True)
@@ -106,7 +107,7 @@ class TrainingDesk:
         for model in self.registry.all(ServiceModel):
             await self._compute(partial(self._load, model))
         for line, seq in await self._write(self._book.unanswered):
-            await self._take_up(line, seq)
+            self._take_up(line, seq)
 
     async def close(self) -> None:
         """Let the call that is computed end, keep every model as it is, and free everything; idempotent."""
@@ -122,6 +123,16 @@ class TrainingDesk:
     def line(self, model_id: str) -> CallLine:
         """Where a model stands."""
         return self._lines[model_id]
+
+    def fault(self, line: str) -> str:
+        """Why calls of a model or a sampler are not made any more in this process; empty: they are."""
+        known = self._lines.get(line)
+        return self._sampler_faults.get(line, "") if known is None else known.broken
+
+    def missing(self, line: str) -> int | None:
+        """The call of a model that others wait for; None where none do, and for samplers, whose calls have no order."""
+        known = self._lines.get(line)
+        return None if known is None else known.missing
 
     async def add(self, thing: Thing) -> None:
         """Put a thing into the book, and then know it; one that is known stays as it is."""
@@ -158,7 +169,7 @@ class TrainingDesk:
         encoded = encode_fact(call)
         digest = digest_fact(encoded)
         await self._accept(model_id, seq, digest, encoded)
-        line.add(seq, digest, call)
+        line.add(seq)
         self._wake.set()
 
     async def submit_sample(self, sampler_id: str, seq: int, call: SampleCall) -> None:
@@ -170,22 +181,27 @@ class TrainingDesk:
         if sum(map(len, self._samples.values())) >= SAMPLES_OF_ALL_MAX:
             raise CallRefused(f"{SAMPLES_OF_ALL_MAX} sampling calls wait already; try again", 429)
         encoded = encode_fact(call)
-        if await self._accept(sampler_id, seq, digest_fact(encoded), encoded):
+        is_new = await self._accept(sampler_id, seq, digest_fact(encoded), encoded)
+        if is_new and not self.fault(sampler_id):
             self._samples.setdefault(sampler_id, deque()).append(seq)
             self._wake_sampler.set()
 
     async def wait(self, line: str, seq: int, seconds: float) -> BookedCall | None:
         """A call when it is answered, or as it stands after ``seconds``; None where there is no such call."""
-        event = self._events.setdefault((line, seq), asyncio.Event())
+        event = asyncio.Event()
+        waiting = self._events.setdefault((line, seq), [])
+        waiting.append(event)
         find = partial(self._book.find, line, seq)
         try:
             found = await self._write(find)
-            if found is not None and found.answer is None:
+            if found is not None and found.answer is None and not self.fault(line):
                 await _until(event, seconds)
                 found = await self._write(find)
             return found
         finally:
-            self._events.pop((line, seq), None)
+            waiting.remove(event)
+            if not waiting:
+                self._events.pop((line, seq), None)
 
     async def times(self, kind: type[Thing]) -> dict[str, float]:
         """When each thing of a kind was made, by its id."""
@@ -219,11 +235,21 @@ class TrainingDesk:
                 await self._wake_sampler.wait()
                 continue
             name, began = place[1], time.perf_counter()
-            await self._sample(name, self._samples[name][0])
-            self._samples[name].popleft()
+            try:
+                await self._sample(name, self._samples[name][0])
+                self._samples[name].popleft()
+            except Exception as error:  # of this sampler alone: others go on
+                log.exception("sampler=%s could not make a call", name)
+                self._stop_sampler(name, error)
             if not self._samples[name]:
                 del self._samples[name]
             self._sampler_turns.charge(place, time.perf_counter() - began)
+
+    def _stop_sampler(self, name: str, error: Exception) -> None:
+        """Not the caller's mistake: calls of a sampler stay in the book without an answer, and who asks is told why."""
+        self._sampler_faults[name] = _fault(self._samples[name][0], error)
+        self._samples[name].clear()
+        self._tell_all(name)
 
     def _owner(self, kind: type[ServiceModel | ServiceSampler], name: str) -> str:
         thing = self.registry.get(kind, name)
@@ -244,19 +270,17 @@ class TrainingDesk:
         return await self._compute(partial(self._keeper.weights.keep, dict(base.weights)))
 
     async def _make(self, line: CallLine) -> None:
-        digest, call = line.waiting[line.done + 1]
         seq = line.done + 1
         self._busy = line.model_id
-        place = (seq, digest, call)
         try:
-            made = await self._compute(partial(self._make_now, line, place))
-        except (RolloutError, RuntimeError, MemoryError) as error:
+            found = await self._write(partial(self._book.find, line.model_id, seq))
+            made = await self._compute(partial(self._make_now, line, found))
+            await self._finish(line, seq, made)
+        except Exception as error:
             # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
             log.exception("model=%s call=%d could not be made", line.model_id, seq)
-            line.broken = f"call {seq} could not be made ({type(error).__name__}: {error}); restart the service"
-            self._tell_all(line)
-            return
-        await self._finish(line, seq, made)
+            line.broken = _fault(seq, error)
+            self._tell_all(line.model_id)
 
     async def _finish(self, line: CallLine, seq: int, made: MadeCall) -> None:
         answer = msgspec.msgpack.decode(made.answer, type=ModelAnswer)  # pyrefly: ignore[bad-argument-type]
@@ -269,11 +293,11 @@ class TrainingDesk:
         if self._memory.is_due(line):
             await self._compute(partial(self._memory.anchor, line))
 
-    def _make_now(self, line: CallLine, place: tuple[int, str, ModelCall]) -> MadeCall:
+    def _make_now(self, line: CallLine, found: BookedCall | None) -> MadeCall:
         thing = self.registry.get(ServiceModel, line.model_id)
-        assert thing is not None
+        assert thing is not None and found is not None
         model = self._memory.get(thing, lambda: self._closing)
-        return make_call(model, self._keeper, line.chain, place)
+        return make_call(model, self._keeper, line.chain, found)
 
     async def _add_saved(self, model_id: str, seq: int, saved: SavedAnswer) -> None:
         """What was saved is known before its call is answered; done again after a kill it changes nothing."""
@@ -294,6 +318,8 @@ class TrainingDesk:
         found = await self._write(partial(self._book.find, sampler_id, seq))
         sampler = self.registry.get(ServiceSampler, sampler_id)
         assert found is not None and sampler is not None
+        if sampler.base not in self.bases:
+            raise LedgerError(f"its base {sampler.base} is not served; start with the same --train")
         call = msgspec.msgpack.decode(found.call, type=SampleCall)
         weights = SamplerWeights(
             folder=self.bases[sampler.base].folder,
@@ -331,23 +357,20 @@ class TrainingDesk:
             model, self._lines[thing.id] = found
             self._memory.put(thing.id, model)
 
-    async def _take_up(self, name: str, seq: int) -> None:
-        found = await self._write(partial(self._book.find, name, seq))
-        assert found is not None
+    def _take_up(self, name: str, seq: int) -> None:
         line = self._lines.get(name)
         if line is not None:
-            line.add(seq, found.digest, read_call(found))
+            line.add(seq)
         else:
             self._samples.setdefault(name, deque()).append(seq)
 
     def _tell(self, line: str, seq: int) -> None:
-        event = self._events.get((line, seq))
-        if event is not None:
+        for event in self._events.get((line, seq), ()):
             event.set()
 
-    def _tell_all(self, line: CallLine) -> None:
+    def _tell_all(self, line: str) -> None:
         for name, seq in list(self._events):
-            if name == line.model_id:
+            if name == line:
                 self._tell(name, seq)
 
     async def _compute(self, work: Callable[[], T]) -> T:
@@ -355,6 +378,10 @@ class TrainingDesk:
 
     async def _write(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+
+def _fault(seq: int, error: Exception) -> str:
+    return f"call {seq} could not be made ({type(error).__name__}: {error}); restart the service"
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

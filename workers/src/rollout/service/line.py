@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rollout.service.calls import ModelCall
 from rollout.service.refusals import CallRefused
 
 AHEAD_MAX = 1024
@@ -18,13 +17,14 @@ AHEAD_MAX = 1024
 class CallLine:
     """One model's calls. ``done`` is the last that is answered, ``chain`` what the model came to there.
 
+    ``waiting`` are the numbers of calls that have come.
     ``broken``: why nothing more is computed in this process, though calls go on being accepted.
     """
 
     model_id: str
     chain: str
     done: int = 0
-    waiting: dict[int, tuple[str, ModelCall]] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
     broken: str = ""
 
     def check_place(self, seq: int) -> None:
@@ -33,16 +33,22 @@ class CallLine:
             raise CallRefused(
                 f"seq_id: expected 1 or more, got {seq}; a model's calls are numbered from 1"
             )
+        newest = max(self.waiting, default=self.done)
+        if seq > newest + AHEAD_MAX:
+            raise CallRefused(
+                f"seq_id: expected {self.done + 1} to {newest + AHEAD_MAX}, got {seq}; calls of {self.model_id} are"
+                f" numbered without holes, and the next is {newest + 1}"
+            )
         if seq > self.done + AHEAD_MAX:
             raise CallRefused(
                 f"seq_id {seq} of {self.model_id}: {AHEAD_MAX} calls wait already behind {self.done}; try again",
                 429,
             )
 
-    def add(self, seq: int, digest: str, call: ModelCall) -> None:
-        """Take in an accepted call; one that is done or waits already changes nothing."""
+    def add(self, seq: int) -> None:
+        """Take in an accepted call, which is in the book until its turn; one that is done or waits changes nothing."""
         if seq > self.done:
-            self.waiting.setdefault(seq, (digest, call))
+            self.waiting.add(seq)
 
     @property
     def is_ready(self) -> bool:
@@ -57,5 +63,5 @@ class CallLine:
     def finish(self, chain: str) -> None:
         """The call whose turn it was is answered."""
         self.done += 1
-        self.waiting.pop(self.done, None)
+        self.waiting.discard(self.done)
         self.chain = chain

@@ -136,7 +136,8 @@ def _page(query: Mapping[str, str], default: int) -> tuple[int, int]:
     said = {"limit": default, "offset": 0}
     for name, low, high in (("limit", 1, PAGE_MAX), ("offset", 0, 2**31)):
         text = query.get(name, str(said[name]))
-        if not (text.isascii() and text.isdecimal() and low <= int(text[:12]) <= high):
+        plain = text.isascii() and text.isdecimal() and len(text) <= len(str(high))
+        if not plain or not low <= int(text) <= high:
             raise CallRefused(f"{name}: expected {low} to {high}, got {text[:50]!r}")
         said[name] = int(text)
     return said["limit"], said["offset"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rollout.errors import RolloutError
 
+WORDS_MAX = 1000
+"""Characters of a refusal: what a caller sent is said to it in part only."""
+
 
 class CallRefused(RolloutError):  # noqa: N818 - an answer, not a fault
     """The caller's mistake, or something that is not offered. ``status`` is HTTP's; ``retry_after`` in seconds, of a 429.
@@ -12,7 +15,9 @@ class CallRefused(RolloutError):  # noqa: N818 - an answer, not a fault
     """
 
     def __init__(self, message: str, status: int = 400, retry_after: float = 1.0) -> None:
-        super().__init__(message)
+        super().__init__(
+            message if len(message) <= WORDS_MAX else f"{message[:WORDS_MAX]} (cut here)"
+        )
         self.status = status
         self.retry_after = retry_after
 

@@ -77,9 +77,13 @@ class SamplerPool:
             version = WeightVersion(
                 lineage=0, step=0, digest=weights.digest, object=weights.file.name
             )
-            found = await engine.load(version, weights.file)
+            found = ""
+            try:
+                found = await engine.load(version, weights.file)
+            finally:
+                if found != weights.digest:
+                    await engine.stop()
             if found != weights.digest:
-                await engine.stop()
                 raise EngineError(f"{weights.file} holds {found}, not the weights that were saved")
             self._engines[weights.digest] = engine
         self._engines.move_to_end(weights.digest)

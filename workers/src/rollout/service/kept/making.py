@@ -41,17 +41,17 @@ class MadeCall:
     chain: str
 
 
-def make_call(
-    model: TrainedModel, keeper: Keeper, chain: str, place: tuple[int, str, ModelCall]
-) -> MadeCall:
-    """Compute one call; ``place`` is its sequence id, its digest and the call. Raises StoreError."""
-    seq, digest, call = place
+def make_call(model: TrainedModel, keeper: Keeper, chain: str, booked: BookedCall) -> MadeCall:
+    """Compute one call of the book, whatever it holds of its answer. Raises StoreError, LedgerError."""
+    call = read_call(booked)
     try:
         answer = _answer(model, keeper, call)
     except CallRefused as refusal:
         answer = RefusedAnswer(error=str(refusal))
     encoded = encode_fact(answer)
-    return MadeCall(answer=encoded, chain=link_call(model, chain, seq, digest, encoded))
+    return MadeCall(
+        answer=encoded, chain=link_call(model, chain, booked.seq, booked.digest, encoded)
+    )
 
 
 def link_call(model: TrainedModel, chain: str, seq: int, digest: str, answer: bytes) -> str:
@@ -61,7 +61,7 @@ def link_call(model: TrainedModel, chain: str, seq: int, digest: str, answer: by
 
 def make_again(model: TrainedModel, keeper: Keeper, chain: str, booked: BookedCall) -> str:
     """Make an answered call again and return the chain behind it. Raises LedgerError where it is another."""
-    made = make_call(model, keeper, chain, (booked.seq, booked.digest, read_call(booked)))
+    made = make_call(model, keeper, chain, booked)
     if (made.chain, made.answer) != (booked.chain, booked.answer):
         what = "another answer" if made.answer != booked.answer else "the same answer"
         raise LedgerError(

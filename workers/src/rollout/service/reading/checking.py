@@ -135,10 +135,10 @@ def _compare(
 ) -> CallDifference | None:
     known = one.chain or ""
     try:
-        call = read_call(one)
+        read_call(one)
     except LedgerError as error:
         return CallDifference(call=one.seq, why=str(error), chain=known)
-    made = make_call(model, keeper, line.chain, (one.seq, one.digest, call))
+    made = make_call(model, keeper, line.chain, one)
     if made.answer != one.answer:
         return CallDifference(
             call=one.seq, why="its answer is another", chain=known, again=made.chain

@@ -106,12 +106,25 @@ class TrainedModel:
             raise CallRefused(
                 f"optim_step: the gradient's norm is {float(norm)}; nothing was changed"
             )
+        before = self.state()
         self._set(call)
         self._policy.update(self._optimizer, norm, max_norm=call.grad_clip_norm)
+        self._check_finite(before)
         metrics = {"gradient_norm:max": float(norm), "num_gathered:sum": float(self._num_gathered)}
         self._policy.zero_gradients()
         self._gradient, self._num_gathered = None, 0
         return StepAnswer(metrics=metrics)
+
+    def _check_finite(self, before: Mapping[str, torch.Tensor]) -> None:
+        """Raise CallRefused, and be as ``before``, where a step came to a number that is not finite."""
+        broken = next((name for name, tensor in self._tensors() if not tensor.isfinite().all()), "")
+        if broken:
+            self._policy.zero_gradients()
+            self.restore(before, names=self._names)
+            raise CallRefused(
+                f"optim_step: {broken} would not be finite behind this step; nothing was changed. Lower learning_rate"
+                " or weight_decay, or raise eps"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,9 +208,14 @@ class TrainedModel:
                 " or advantages, or look at the logprobs that they are compared with"
             )
         known = self._gradient
-        self._gradient = (
-            fresh if known is None else {name: known[name] + fresh[name] for name in masters}
-        )
+        total = fresh if known is None else {name: known[name] + fresh[name] for name in masters}
+        norm = float(torch.nn.utils.get_total_norm(total.values()))
+        if not math.isfinite(norm):
+            raise CallRefused(
+                f"forward_backward: the norm of the gradient, with what was gathered before, is {norm}, which no step"
+                " can be taken on; nothing was added. Lower weights or advantages"
+            )
+        self._gradient = total
         self._num_gathered += 1
         self._policy.zero_gradients()
 

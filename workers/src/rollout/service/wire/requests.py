@@ -40,7 +40,7 @@ class LoraAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     train_attn: bool = True
 
 
-class OptimizerAsk(msgspec.Struct, kw_only=True):
+class OptimizerAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which optimizer a model has for its life."""
 
     type: str = "adamw"
@@ -204,5 +204,9 @@ def read_body(body: bytes, kind: type[T]) -> T:
     """A body as one of these. Raises CallRefused, which names the field."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CallRefused(f"the body is no {kind.__name__.removesuffix('Ask')}: {error}") from error
+    except RecursionError as error:
+        raise CallRefused(
+            f"the body is no {kind.__name__.removesuffix('Ask')}: it is nested too deeply; send it flat"
+        ) from error

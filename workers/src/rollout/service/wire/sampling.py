@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from rollout.service.wire.requests import SampleAsk, SamplingAsk
 
 SAMPLES_MAX = 1024
 TOP_MAX = 128
+TOP_K_MAX = 2**31 - 1
+STOPS_MAX = 64
+"""Texts or tokens that end a completion; each of them is looked for behind every token."""
 SCORES_MAX = 2**28
 """Log-probabilities that one call may look at: 1 GiB of them."""
 
@@ -37,7 +40,7 @@ def read_sample(ask: SampleAsk, base: TrainingBase, request_id: str) -> SampleCa
             f"sampling_params.max_tokens: expected 1 to {left} (the base model's {base.context} without the"
             f" prompt's {len(prompt)}), got {max_tokens}"
         )
-    stop_ids, stop = _stops(params, base.end_ids)
+    stop_ids, stop = _stops(params, base)
     seed = number_of(request_id) if params.seed is None else params.seed
     return SampleCall(
         prompt=tuple(prompt),
@@ -80,24 +83,33 @@ def _refuse_unoffered(ask: SampleAsk) -> None:
 
 
 def _check_cuts(params: SamplingAsk) -> None:
-    if params.top_k != -1 and params.top_k < 1:
+    if params.top_k != -1 and not 1 <= params.top_k <= TOP_K_MAX:
         raise CallRefused(
-            f"sampling_params.top_k: expected -1 (all tokens) or 1 and more, got {params.top_k}"
+            f"sampling_params.top_k: expected -1 (all tokens) or 1 to {TOP_K_MAX}, got {params.top_k}"
         )
     if not 0 < params.top_p <= 1:
         raise CallRefused(f"sampling_params.top_p: expected 0 < top_p <= 1, got {params.top_p}")
 
 
-def _stops(params: SamplingAsk, end_ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _stops(params: SamplingAsk, base: TrainingBase) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """End tokens and stop texts; texts are beside the base's end tokens, tokens in their stead."""
-    stop = params.stop
+    stop, end_ids = params.stop, base.end_ids
     if stop is None:
         return tuple(end_ids), ()
     said = [stop] if isinstance(stop, str) else stop
+    if len(said) > STOPS_MAX:
+        raise CallRefused(
+            f"sampling_params.stop: expected up to {STOPS_MAX} texts or tokens, got {len(said)}"
+        )
     texts = tuple(one for one in said if isinstance(one, str))
     tokens = tuple(one for one in said if isinstance(one, int))
     if texts and tokens:
         raise CallRefused("sampling_params.stop: expected texts or tokens, got both; give one kind")
+    bad = next((token for token in tokens if not 0 <= token < base.vocab), None)
+    if bad is not None:
+        raise CallRefused(
+            f"sampling_params.stop: token {bad} is outside the vocabulary of {base.vocab}"
+        )
     if not all(texts):
         raise CallRefused("sampling_params.stop: an empty text would end everything; leave it out")
     return (tuple(end_ids), texts) if texts else (tokens, ())
@@ -139,15 +151,24 @@ def _read_targets(
         return None
     if said.get("sparse_crow_indices") is not None:
         raise not_offered(f"{name}: a sparse tensor", "send it dense, with -1 for nothing")
-    shape = tuple(said.get("shape") or ())
-    data = said.get("data")
-    fits = len(shape) == 2 and shape[0] == num_tokens - 1 and 1 <= shape[1] <= TOP_MAX
-    whole = isinstance(data, list) and all(type(one) is int for one in data)
-    if not fits or not whole or len(data) != shape[0] * shape[1]:
+    shape, data = said.get("shape", []), said.get("data", [])
+    fits = (
+        _is_whole(shape)
+        and _is_whole(data)
+        and len(shape) == 2
+        and shape[0] == num_tokens - 1
+        and 1 <= shape[1] <= TOP_MAX
+        and len(data) == shape[0] * shape[1]
+    )
+    if not fits:
         raise CallRefused(
-            f"{name}: expected token ids of shape [{num_tokens - 1}, 1 to {TOP_MAX}], got shape {list(shape)}"
+            f"{name}: expected token ids of shape [{num_tokens - 1}, 1 to {TOP_MAX}], got shape {shape}"
         )
     bad = next((one for one in data if not -1 <= one < base.vocab), None)
     if bad is not None:
         raise CallRefused(f"{name}: token {bad} is outside the vocabulary of {base.vocab}")
-    return CallTensor("int64", shape, np.asarray(data, "<i8").tobytes())
+    return CallTensor("int64", tuple(shape), np.asarray(data, "<i8").tobytes())
+
+
+def _is_whole(said: Any) -> TypeGuard[list[int]]:
+    return isinstance(said, list) and all(type(one) is int for one in said)
