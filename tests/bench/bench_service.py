@@ -1,7 +1,7 @@
 """What training as a service costs beside the same work in one process: 25 M parameters, one thread, turn by turn in one run.
 
-A step is 8 rows of 257 tokens, cross entropy, rank 32: through HTTP, book and chain on one side, the learner's own step with
-the same adapter on the other. Samples are 16 completions of 64 tokens: through the service, and of the engine by itself.
+A step is 8 rows of 257 tokens, cross entropy, rank 32 or all weights: through HTTP, book and chain on one side, the learner's
+own step with the same adapter, or none, on the other. Samples are 16 completions of 64 tokens: through the service, and of the engine by itself.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def measure() -> Iterator[Figure]:
 
 async def _measure(base: TrainingBase, place: Path) -> list[Figure]:
     async with running_services(base, place) as start:
-        running = await start()
+        running = await start(place / "adapters")
+        whole = await start(place / "whole", full_weights=(base.name,))
         return [
             await _steps(running, base),
+            await _steps(whole, base, adapter=False),
             await _samples(running, base),
             *[figure async for figure in _tenants(running)],
         ]
@@ -87,7 +89,8 @@ def _own_step(trainer: Trainer, seed: int) -> float:
     return time.perf_counter() - began
 
 
-def _own_trainer(base: TrainingBase) -> Trainer:
+def _own_trainer(base: TrainingBase, *, adapter: bool) -> Trainer:
+    lora = LoraSettings(rank=RANK, alpha=ALPHA, targets=("Attention", "Mlp"))
     settings = LearnerSettings(
         algorithm=SftSettings(max_length=TOKENS, packing=True, loss="Full"),
         optimizer=OptimizerSettings(kind="adamw", learning_rate=1e-4),
@@ -101,19 +104,20 @@ def _own_trainer(base: TrainingBase) -> Trainer:
         anchor_every_steps=1,
         seed=1,
         spec_digest="",
-        lora=LoraSettings(rank=RANK, alpha=ALPHA, targets=("Attention", "Mlp")),
+        lora=lora if adapter else None,
     )
     return build_trainer(base.folder, settings, Parallel())
 
 
-async def _steps(running: RunningService, base: TrainingBase) -> Figure:
-    client, trainer = running.client("steps"), _own_trainer(base)
+async def _steps(running: RunningService, base: TrainingBase, *, adapter: bool = True) -> Figure:
+    client, trainer = running.client("steps"), _own_trainer(base, adapter=adapter)
     await client.begin(rank=RANK)
     ours, theirs = [], []
     for turn in range(REPEATS + 1):
         ours.append(await _step(client, turn))
         theirs.append(await asyncio.to_thread(_own_step, trainer, turn))
-    return ratio("steps, service : one process", ours[1:], theirs[1:], ">= 0.9")
+    what = "steps" if adapter else "steps of all weights"
+    return ratio(f"{what}, service : one process", ours[1:], theirs[1:], ">= 0.9")
 
 
 async def _samples(running: RunningService, base: TrainingBase) -> Figure:

@@ -250,6 +250,8 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
         computes: bool = True,
         skip_unembed: bool = False,
         models_in_memory: int = 64,
+        bytes_in_memory: int | None = None,
+        full_weights: tuple[str, ...] = (),
     ) -> RunningService:
         book = CallBook(place / "calls.sqlite", IDENTITY)
         desk = TrainingDesk(
@@ -258,6 +260,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             Keeper.under(place),
             threads=1,
             models_in_memory=models_in_memory,
+            bytes_in_memory=bytes_in_memory,
         )
         keys = KeyFile(folder / "keys")
         try:
@@ -266,7 +269,9 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             await desk.close()
             book.close()
             raise
-        door = ServiceDoor(desk, KeyDoor(keys), 0.2, skip_unembed=skip_unembed)
+        door = ServiceDoor(
+            desk, KeyDoor(keys), 0.2, skip_unembed=skip_unembed, full_weights=full_weights
+        )
         http = TestClient(TestServer(build_service(door, 1 << 24)))
         await http.start_server()
         duties = (desk.compute_forever, desk.sample_forever) if computes else ()

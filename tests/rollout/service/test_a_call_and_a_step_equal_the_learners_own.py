@@ -121,8 +121,18 @@ def as_call(loss: str, work: PolicyWork, groups: list[TrajectoryGroup]) -> Forwa
     return ForwardBackward(loss, {}, backward=True, data=tuple(data))
 
 
-def model_of(base) -> TrainedModel:
-    return TrainedModel(base, AdapterAsk(rank=4, seed=SEED, targets=("Attention", "Mlp")))
+ADAPTER = AdapterAsk(rank=4, seed=SEED, targets=("Attention", "Mlp"))
+KINDS = pytest.mark.parametrize(
+    "ask", [pytest.param(ADAPTER, id="adapter"), pytest.param(None, id="all weights")]
+)
+
+
+def model_of(base, ask=ADAPTER) -> TrainedModel:
+    return TrainedModel(base, ask)
+
+
+def settings_of(ask, algorithm=POLICY) -> LearnerSettings:
+    return replace(SETTINGS, algorithm=algorithm, lora=SETTINGS.lora if ask else None)
 
 
 def largest_difference(trainer, model: TrainedModel) -> float:
@@ -137,11 +147,12 @@ def largest_move(trainer, base) -> float:
     )
 
 
+@KINDS
 @pytest.mark.parametrize("loss", list(SURROGATES))
-def test_sampled_completions_move_the_model_as_the_learners_objective_does(tiny_base, loss):
+def test_sampled_completions_move_the_model_as_the_learners_objective_does(tiny_base, loss, ask):
     policy = replace(POLICY, loss=GrpoSettings(surrogate=SURROGATES[loss]))
-    trainer = build_trainer(tiny_base.folder, replace(SETTINGS, algorithm=policy), Parallel())
-    model = model_of(tiny_base)
+    trainer = build_trainer(tiny_base.folder, settings_of(ask, policy), Parallel())
+    model = model_of(tiny_base, ask)
     for step in range(1, STEPS + 1):
         groups = make_groups(step)
         work = PolicyWork(groups, policy, Place(device=CPU), None)
@@ -155,8 +166,10 @@ def test_sampled_completions_move_the_model_as_the_learners_objective_does(tiny_
     assert largest_difference(trainer, model) < 1e-6
 
 
-def test_rows_move_the_model_as_sft_does(tiny_base):
-    trainer, model = build_trainer(tiny_base.folder, SETTINGS, Parallel()), model_of(tiny_base)
+@KINDS
+def test_rows_move_the_model_as_sft_does(tiny_base, ask):
+    trainer = build_trainer(tiny_base.folder, settings_of(ask), Parallel())
+    model = model_of(tiny_base, ask)
     for step in range(1, STEPS + 1):
         draw = np.random.default_rng(step)
         rows = [tuple(draw.integers(0, 250, int(draw.integers(3, 12))).tolist()) for _ in range(6)]

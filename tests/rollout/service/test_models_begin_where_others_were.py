@@ -111,7 +111,7 @@ async def test_loads_that_do_not_fit_keep_their_place_and_change_nothing(service
     await client.begin(number=1, rank=8)
     said = await client.answer(await client.load_state(path, optimizer=True))
     assert (
-        "the state is of an adapter of rank 4 on Attention, Mlp, the model's has rank 8"
+        "the state is of an adapter of rank 4 on Attention, Mlp, the model has an adapter of rank 8"
         in said["error"]
     )
     early = await client.load_state("later", optimizer=True)

@@ -108,7 +108,7 @@ class GetInfoResponse:
     model_id: str
     model_data: ModelData
     is_lora: bool
-    lora_rank: int
+    lora_rank: int | None
     model_name: str
 
 

@@ -83,8 +83,15 @@ class ServiceClient:
         body = {"base_model": base_model, "lora_config": lora, "user_metadata": user_metadata}
         return self._model("create_model", body)
 
+    def create_full_training_client(
+        self, base_model: str, *, user_metadata: dict[str, str] | None = None
+    ) -> ClientFuture[TrainingClient]:
+        """A new model whose weights are all trained, over a base that is served for it (``--full-weights``)."""
+        body = {"base_model": base_model, "lora_config": None, "user_metadata": user_metadata}
+        return self._model("create_model", body)
+
     def create_training_client_from_state(self, path: str) -> ClientFuture[TrainingClient]:
-        """A model that begins from the adapter of a saved state; moments begin anew."""
+        """A model that begins from the weights of a saved state; moments begin anew."""
         return self._model("load_weights", {"path": path, "optimizer": False})
 
     def create_training_client_from_state_with_optimizer(
@@ -109,6 +116,12 @@ class ServiceClient:
     ) -> TrainingClient:
         """The model itself; ``more`` as in ``create_lora_training_client``."""
         return await self.create_lora_training_client(base_model, rank, seed, **more)
+
+    async def create_full_training_client_async(
+        self, base_model: str, **more: Any
+    ) -> TrainingClient:
+        """The model itself; ``more`` as in ``create_full_training_client``."""
+        return await self.create_full_training_client(base_model, **more)
 
     async def create_training_client_from_state_async(self, path: str) -> TrainingClient:
         """The model itself."""

@@ -25,6 +25,7 @@ from typing import IO, Protocol, TypeVar
 import msgspec
 
 from rollout.common.frames import read_frame, write_frame
+from rollout.common.machine_memory import usable_memory
 from rollout.errors import DataError, DataNotFound
 from rollout.plugins.row_messages import (
     ANSWER_BYTES_MAX,
@@ -269,15 +270,9 @@ def start_child(
 
 def rows_command(descriptor: int, bounds: HostBounds | None = None) -> list[str]:
     """Serves the author's data at this inherited end of a connection, with so much memory."""
-    memory = (bounds or HostBounds()).memory_bytes_max or _half_of_memory()
+    memory = (bounds or HostBounds()).memory_bytes_max or usable_memory() // 2
     arguments = ("--descriptor", str(descriptor), "--memory-bytes-max", str(memory))
     return [sys.executable, "-m", "rollout.entrypoints.rows", *arguments]
-
-
-def _half_of_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().total) // 2
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:

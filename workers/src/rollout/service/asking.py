@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
 
 from rollout.inference.gateway.keys import ApiKey
-from rollout.service.calls import LoadState, ModelCall, RefusedCall
+from rollout.service.calls import AdapterAsk, LoadState, ModelCall, RefusedCall
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.making import read_call
 from rollout.service.refusals import CallRefused, not_offered, unknown
@@ -59,6 +59,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 SKIPS_UNEMBED = (
     "this service leaves out what train_unembed asks for: adapters are on attention and MLP only"
 )
+TRAINS_WHOLE = "all weights of models over {} are trained: what is said of an adapter is left out"
 CREATED = 0
 """The place of a model's creation among its calls."""
 
@@ -88,10 +89,11 @@ class ServiceDoor:
         poll_seconds: float,
         *,
         skip_unembed: bool = False,
+        full_weights: Collection[str] = (),
     ) -> None:
         self.desk = desk
         self.poll_seconds = poll_seconds
-        self._skip_unembed = skip_unembed
+        self._skip_unembed, self._full_weights = skip_unembed, frozenset(full_weights)
         self.identify = keys.key
 
     async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
@@ -115,8 +117,11 @@ class ServiceDoor:
         name = uuid.uuid4().hex
         about = msgspec.json.encode(ask).decode()
         await self.desk.add(ServiceSession(id=name, owner=caller.owner, about=about))
-        told = {"warning_message": SKIPS_UNEMBED} if self._skip_unembed else {}
-        return {"type": "create_session", "session_id": name, **told}
+        told = [SKIPS_UNEMBED] if self._skip_unembed else []
+        if self._full_weights:
+            told.append(TRAINS_WHOLE.format(", ".join(sorted(self._full_weights))))
+        warning = {"warning_message": "; ".join(told)} if told else {}
+        return {"type": "create_session", "session_id": name, **warning}
 
     async def heartbeat(self, caller: ServiceCaller) -> dict[str, str]:
         """Whether the session is the caller's; nothing ends for want of a heartbeat."""
@@ -150,7 +155,12 @@ class ServiceDoor:
         self._open_session(ask.session_id, caller.owner)
         base = self._base(ask.base_model)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
-        adapter = read_adapter(ask, model_id, skip_unembed=self._skip_unembed)
+        adapter = read_adapter(
+            ask,
+            model_id,
+            skip_unembed=self._skip_unembed,
+            full_weights=base.name in self._full_weights,
+        )
         ids = (model_id, ask.session_id, caller.owner)
         await self.desk.create_model(new_model(ids, base, adapter))
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
@@ -211,12 +221,11 @@ class ServiceDoor:
             "model_data": {"model_name": base.name, "tokenizer_id": str(base.folder)},
             "model_id": model.id,
             "model_name": base.name,
-            "is_lora": True,
-            "lora_rank": model.adapter.rank,
+            **describe_kind(model.adapter),
         }
 
     async def describe_saved(self, caller: ServiceCaller) -> dict[str, Any]:
-        """The base and the adapter of a saved state or of saved weights, as clients describe them."""
+        """The base and the kind of a saved state or of saved weights, as clients describe them."""
         path = read_body(caller.body, SavedInfoAsk).tinker_path
         registry = self.desk.registry
         if registry.get(SavedState, path) is not None:
@@ -228,11 +237,10 @@ class ServiceDoor:
             base, adapter = saved.base, model.adapter
         return {
             "base_model": base,
-            "is_lora": True,
-            "lora_rank": adapter.rank,
-            "train_unembed": False,
-            "train_mlp": "Mlp" in adapter.targets,
-            "train_attn": "Attention" in adapter.targets,
+            **describe_kind(adapter),
+            "train_unembed": adapter is None,
+            "train_mlp": adapter is None or "Mlp" in adapter.targets,
+            "train_attn": adapter is None or "Attention" in adapter.targets,
         }
 
     async def model_state(self, caller: ServiceCaller) -> dict[str, Any]:
@@ -343,6 +351,11 @@ class ServiceDoor:
                 422,
             )
         return base
+
+
+def describe_kind(adapter: AdapterAsk | None) -> dict[str, Any]:
+    """How clients tell adapters from models whose weights are all trained."""
+    return {"is_lora": adapter is not None, "lora_rank": adapter and adapter.rank}
 
 
 def parse_request_id(request_id: str) -> tuple[str, int]:

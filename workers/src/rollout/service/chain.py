@@ -3,7 +3,7 @@
     h_0 = H(base, adapter, state that it begins from)
     h_n = H(h_{n-1}, n, call, answer, state)
 
-``state`` covers the adapter, the optimizer's moments, the gradient that is gathered and not applied yet, and names that are taken.
+``state`` covers the trained weights, the optimizer's moments, the gradient that is gathered and not applied yet, and names that are taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HEAD_BITS = 48
 
 
 def first_chain(base_digest: str, adapter: bytes, start: bytes) -> str:
-    """``h_0``; ``adapter`` is how it was asked for, with its seed; ``start`` is empty for a new adapter."""
+    """``h_0``; ``adapter`` is how it was asked for, with its seed, empty where all weights are trained; ``start`` is empty for a model as new."""
     return _hash(b"rollout-service-1", base_digest.encode(), adapter, start)
 
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rollout.common.machine_memory import usable_memory
 from rollout.errors import LedgerError
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
@@ -80,6 +81,7 @@ class TrainingDesk:
         threads: int,
         *,
         models_in_memory: int = MODELS_IN_MEMORY,
+        bytes_in_memory: int | None = None,
     ) -> None:
         self.bases = bases
         self.registry = Registry()
@@ -87,7 +89,12 @@ class TrainingDesk:
         self._keeper = keeper
         self._replay = Replay(book=book, keeper=keeper, bases=bases)
         self._lines: dict[str, CallLine] = {}
-        self._memory = ModelMemory(self._replay, self._lines, models_in_memory)
+        self._memory = ModelMemory(
+            self._replay,
+            self._lines,
+            at_most=models_in_memory,
+            bytes_max=usable_memory() // 2 if bytes_in_memory is None else bytes_in_memory,
+        )
         self._samples: dict[str, deque[int]] = {}
         self._sampler_faults: dict[str, str] = {}
         self._turns, self._sampler_turns = Turns(), Turns()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rollout.service.asking import ServiceCaller, ServiceDoor
+from rollout.service.asking import ServiceCaller, ServiceDoor, describe_kind
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import (
     SavedState,
@@ -90,8 +90,7 @@ async def _run(door: ServiceDoor, model: ServiceModel, checkpoints: list[Told]) 
         "training_run_id": model.id,
         "base_model": model.base,
         "model_owner": model.owner,
-        "is_lora": True,
-        "lora_rank": model.adapter.rank,
+        **describe_kind(model.adapter),
         "corrupted": bool(door.desk.line(model.id).broken),
         "last_request_time": _time(last),
         "last_checkpoint": newest["training"],

@@ -49,12 +49,15 @@ class ModelStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceModel(Thing, frozen=True, kw_only=True, tag="model"):
-    """A model. ``base`` is the name of a base model; ``chain`` the value before its first call; ``start`` None: a new adapter."""
+    """A model. ``base`` is the name of a base model; ``chain`` the value before its first call.
+
+    ``adapter`` None: all weights are trained, in a copy of the base; ``start`` None: it begins as the base, with a new adapter.
+    """
 
     session: str
     base: str
     base_digest: str
-    adapter: AdapterAsk
+    adapter: AdapterAsk | None
     chain: str
     start: ModelStart | None = None
 
@@ -68,11 +71,11 @@ class SavedVersion(Thing, frozen=True, kw_only=True, tag="weights"):
 
 
 class SavedState(Thing, frozen=True, kw_only=True, tag="state"):
-    """A state that a model was saved as; the id is the path that clients name it by."""
+    """A state that a model was saved as; the id is the path that clients name it by. ``adapter`` as of the model."""
 
     model: str
     base: str
-    adapter: AdapterAsk
+    adapter: AdapterAsk | None
     digest: str
 
 
@@ -167,7 +170,7 @@ def sampler_of_call(model_id: str, seq: int) -> str:
 def new_model(
     ids: tuple[str, str, str],
     base: TrainingBase,
-    adapter: AdapterAsk,
+    adapter: AdapterAsk | None,
     start: ModelStart | None = None,
 ) -> ServiceModel:
     """A model before its first call; ``ids`` are its own, its session's and its owner's."""
@@ -179,8 +182,12 @@ def new_model(
         base=base.name,
         base_digest=base.digest,
         adapter=adapter,
-        chain=first_chain(
-            base.digest, encode_fact(adapter), b"" if start is None else encode_fact(start)
-        ),
+        chain=chain_of_new(base.digest, adapter, start),
         start=start,
     )
+
+
+def chain_of_new(base_digest: str, adapter: AdapterAsk | None, start: ModelStart | None) -> str:
+    """The chain value of a model before its first call."""
+    kind, begun = (b"" if one is None else encode_fact(one) for one in (adapter, start))
+    return first_chain(base_digest, kind, begun)

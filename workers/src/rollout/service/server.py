@@ -49,6 +49,7 @@ async def serve_training(
     heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
     apply_numerics(threads=settings.threads, exact=True)
     bases = _load_bases(settings.bases)
+    _check_names(settings.full_weights, bases)
     book = CallBook(settings.folder / "calls.sqlite", identify(settings))
     note_bases(book, settings.bases, bases)
     desk = TrainingDesk(
@@ -67,6 +68,7 @@ async def serve_training(
             KeyDoor(KeyFile(settings.keys)),
             settings.poll_seconds,
             skip_unembed=settings.skip_unembed,
+            full_weights=settings.full_weights,
         )
         runner = web.AppRunner(
             build_service(door, settings.body_bytes_max),
@@ -132,6 +134,14 @@ async def _listen(runner: web.AppRunner, settings: TrainingServiceSettings) -> s
         ) from error
     host, port = runner.addresses[0][:2]
     return f"http://{host}:{port}"
+
+
+def _check_names(full_weights: tuple[str, ...], bases: Mapping[str, TrainingBase]) -> None:
+    for name in full_weights:
+        if name not in bases:
+            raise SpecError(
+                f"--full-weights {name}: no --train has this name; there are {', '.join(bases)}"
+            )
 
 
 def _load_bases(targets: tuple[str, ...]) -> dict[str, TrainingBase]:

@@ -14,6 +14,7 @@ class TrainingServiceSettings:
     """``bases`` as ``[NAME=]MODEL``; ``folder`` holds the book and saved weights; ``keys`` the keys.
 
     ``skip_unembed``: an adapter on the unembedding that a client asks for is left out, and the client is told.
+    ``full_weights``: names of bases whose models have all weights trained, whatever adapter a client asks for.
     ``models_in_memory``: at most so many models; further ones are on the disk until a call needs them.
     """
 
@@ -24,6 +25,7 @@ class TrainingServiceSettings:
     port: int = 8400
     threads: int = 1
     skip_unembed: bool = False
+    full_weights: tuple[str, ...] = ()
     body_bytes_max: int = 256 << 20
     poll_seconds: float = 20.0
     models_in_memory: int = 64
@@ -38,13 +40,13 @@ def settings_of_spec(
     """
     serve, uri = spec.serve, spec.model.uri
     if serve is None or uri is None:
-        raise SpecError(
-            "spec.serve: needs spec.model.uri, the base that clients train adapters over"
-        )
+        raise SpecError("spec.serve: needs spec.model.uri, the base that clients train models over")
+    name = serve.model_name or uri
     return TrainingServiceSettings(
-        bases=(uri if serve.model_name is None else f"{serve.model_name}={uri}",),
+        bases=(f"{name}={uri}",),
         folder=folder,
         keys=keys,
         threads=threads or spec.learner.service_threads,
         skip_unembed=serve.skip_unembed,
+        full_weights=(name,) if serve.full_weights else (),
     )

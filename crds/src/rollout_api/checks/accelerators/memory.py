@@ -92,14 +92,19 @@ def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int
     )
 
 
-def estimate_service(model: ModelFacts) -> Memory:
-    """Host bytes of a training service before its first model: the base, and the engines that samplers draw from."""
+def estimate_service(model: ModelFacts, *, full_weights: bool) -> Memory:
+    """Host bytes of a training service: the base, the engines that samplers draw from, and a first model of full weights.
+
+    Adapters are small beside them.
+    """
     weights = model.num_parameters * 4
+    first = (("a model with its moments and gradient", 4 * weights),) if full_weights else ()
     return Memory(
         role="service (host)",
         parts=(
             ("weights", weights),
             ("engines of samplers, at most", SERVICE_ENGINES_MAX * weights),
+            *first,
         ),
     )
 
@@ -118,7 +123,7 @@ def value_bytes(spec: RolloutRunSpec) -> int:
 def estimates(spec: RolloutRunSpec, facts: Facts) -> tuple[Memory, ...]:
     """Learner and actor, or the service, where the model is known."""
     if spec.serve is not None and facts.model is not None:
-        return (estimate_service(facts.model),)
+        return (estimate_service(facts.model, full_weights=spec.serve.full_weights),)
     if spec.train is None or facts.model is None:
         return ()
     online = spec.train.algorithm.is_online

@@ -16,5 +16,8 @@ class Serve(ApiModel):
     In a cluster at least one; on one machine they are not read, and the keys of that machine hold."""
     skip_unembed: bool = filled(default=False)
     """Leave out the adapter on the unembedding that clients ask for by default, and tell them; else they are refused."""
+    full_weights: bool = filled(default=False)
+    """Train all weights of every model, each in a copy of the base, whatever adapter clients ask for, and tell them; else
+    models are adapters."""
     max_models: int | None = Field(default=None, ge=1, le=1024)
-    """Adapters that clients may have at once. Not supported by this version: refused. Unset: 1024, of which 64 are in memory."""
+    """Models that clients may have at once. Not supported by this version: refused. Unset: 1024, of which 64 are in memory."""

@@ -61,16 +61,12 @@ def show_model(opened: OpenedModel, output: OutputFormat) -> None:
     if output is OutputFormat.json:
         print_json(found)
         return
-    adapter, samples = found["adapter"], found["samples"]
+    samples = found["samples"]
     print_line(f"{found['model']}: a model of the training service over {found['base']}")
     print_fact("stands", found["state"])
     print_fact("owner", found["owner"])
     print_fact("base", f"{found['base_uri'] or found['base']} ({found['base_digest']})")
-    targets = ", ".join(adapter["targets"])
-    print_fact(
-        "adapter",
-        f"rank {adapter['rank']}, alpha {adapter['alpha']}, {targets}, seed {adapter['seed']}",
-    )
+    print_fact("trained", _trained(found["adapter"]))
     if found["begins_from"] is not None:
         moments = "with" if found["begins_from"]["optimizer"] else "without"
         print_fact("begins from", f"{found['begins_from']['path']}, {moments} its moments")
@@ -83,6 +79,13 @@ def show_model(opened: OpenedModel, output: OutputFormat) -> None:
     )
     print_fact("hash chain", found["chain"])
     _print_losses(found["losses"])
+
+
+def _trained(adapter: dict[str, Any] | None) -> str:
+    if adapter is None:
+        return "all weights"
+    targets = ", ".join(adapter["targets"])
+    return f"an adapter: rank {adapter['rank']}, alpha {adapter['alpha']}, {targets}, seed {adapter['seed']}"
 
 
 def _print_losses(losses: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ def serve(
         list[str],
         typer.Option(
             "--train",
-            help="Base model to train adapters over: hf://owner/name, file:///folder, rollout://...",
+            help="Base model to train over: hf://owner/name, file:///folder, rollout://...",
             metavar="[NAME=]MODEL",
         ),
     ],
@@ -49,6 +49,14 @@ def serve(
             help="Leave out the adapter on the unembedding that clients ask for; they are told.",
         ),
     ] = False,
+    full_weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--full-weights",
+            help="Base whose models have all weights trained, whatever adapter clients ask for; they are told.",
+            metavar="NAME",
+        ),
+    ] = None,
     models_in_memory: Annotated[
         int,
         typer.Option(
@@ -74,6 +82,7 @@ def serve(
         port=port,
         threads=threads,
         skip_unembed=skip_unembed,
+        full_weights=tuple(full_weights or ()),
         models_in_memory=models_in_memory,
     )
     _serve(settings, output)

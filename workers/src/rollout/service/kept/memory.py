@@ -22,15 +22,17 @@ ANCHOR_CALLS = 256
 
 
 class ModelMemory:
-    """Owns the models in memory, at most ``at_most`` of them; the one that was used longest ago leaves first.
+    """Owns the models in memory, at most ``at_most`` of them and of ``bytes_max`` together; the one that was used longest ago leaves first.
 
     ``lines`` are where all models stand, by id, and stay whether a model is in memory or not.
     """
 
-    def __init__(self, replay: Replay, lines: Mapping[str, CallLine], at_most: int) -> None:
+    def __init__(
+        self, replay: Replay, lines: Mapping[str, CallLine], *, at_most: int, bytes_max: int
+    ) -> None:
         self._replay = replay
         self._lines = lines
-        self._at_most = at_most
+        self._at_most, self._bytes_max = at_most, bytes_max
         self._models: OrderedDict[str, TrainedModel] = OrderedDict()
         self._anchored: dict[str, int] = {}
 
@@ -47,7 +49,7 @@ class ModelMemory:
         self._models[model_id] = model
         self._models.move_to_end(model_id)
         for name in list(self._models):
-            if len(self._models) <= self._at_most:
+            if self._fits():
                 break
             if name not in (model_id, busy):
                 self._let_go(name)
@@ -78,6 +80,10 @@ class ModelMemory:
         for name in self._models:
             if name != busy:
                 self._anchor_news(name)
+
+    def _fits(self) -> bool:
+        held = sum(one.num_bytes for one in self._models.values())
+        return len(self._models) <= self._at_most and held <= self._bytes_max
 
     def _anchor_news(self, name: str) -> None:
         line = self._lines[name]

@@ -118,7 +118,7 @@ class Replay:
         try:
             model.restore(anchor.tensors, names=anchor.names)
         except (ValueError, RuntimeError, KeyError):
-            return None  # of another adapter, or not whole
+            return None  # of another kind of model, or not whole
         if link_call(model, chain, anchor.seq, booked.digest, booked.answer) != booked.chain:
             log.warning(
                 "model=%s: its anchor does not fit call %d, all calls are made again",

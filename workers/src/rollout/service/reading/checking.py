@@ -12,14 +12,12 @@ from rollout.errors import LedgerError, SpecError
 from rollout.learner.model.numerics import apply_numerics, runtime_identity
 from rollout.learner.model.parallel import CPU
 from rollout.ledger.sqlite.call_book import BookedCall
-from rollout.service.calls import encode_fact
-from rollout.service.chain import first_chain
 from rollout.service.kept.making import make_call, read_call
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
 from rollout.service.line import CallLine
 from rollout.service.reading.finding import OpenedModel
-from rollout.service.registry import ServiceModel
+from rollout.service.registry import ServiceModel, chain_of_new
 from rollout.service.training.bases import TrainingBase, load_base
 from rollout.service.training.trained import TrainedModel
 
@@ -88,8 +86,7 @@ def _load(model: ServiceModel, uri: str) -> TrainingBase:
 
 
 def _creation(model: ServiceModel) -> CallDifference | None:
-    start = b"" if model.start is None else encode_fact(model.start)
-    again = first_chain(model.base_digest, encode_fact(model.adapter), start)
+    again = chain_of_new(model.base_digest, model.adapter, model.start)
     if again == model.chain:
         return None
     why = "its base, adapter and start are not those that its first chain value is of"

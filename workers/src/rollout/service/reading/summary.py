@@ -91,7 +91,9 @@ def _about(book: CallBookReader, model: ServiceModel) -> dict[str, Any]:
         "base": model.base,
         "base_uri": base_uri(book, model),
         "base_digest": model.base_digest,
-        "adapter": {
+        "adapter": None
+        if adapter is None
+        else {
             "rank": adapter.rank,
             "alpha": ALPHA,
             "targets": list(adapter.targets),

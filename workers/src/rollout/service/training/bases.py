@@ -32,11 +32,11 @@ class TrainingBase:
     end_ids: tuple[int, ...]
     weights: Mapping[str, torch.Tensor]
 
-    def build(self) -> nn.Module:
-        """A module of its own over the shared weights, ready for an adapter."""
+    def build(self, *, shares: bool = True) -> nn.Module:
+        """A module over the shared weights, ready for an adapter; with ``shares`` False over a copy that may be trained."""
         model = load_model(self.folder)
         for name, parameter in model.named_parameters():
-            parameter.data = self.weights[name]
+            parameter.data = self.weights[name] if shares else self.weights[name].clone()
         drop_nothing(model)
         return model
 

@@ -1,7 +1,7 @@
-"""One model that a client trains: an adapter over a shared base, its optimizer, and the gradient gathered so far.
+"""One model that a client trains: an adapter over a shared base or a whole copy of it, its optimizer, and the gradient gathered so far.
 
 A call changes the model wholly or not at all: what is refused, or comes to a number that is not finite, leaves
-adapter, moments and gradient as they were. The computation is the learner's: packed rows, adapter, AdamW.
+weights, moments and gradient as they were. The computation is the learner's: packed rows, adapter, AdamW.
 
 Axes: N tokens of a datum, C scored tokens of a row.
 """
@@ -46,6 +46,8 @@ ROW_TOKENS_MAX = 8192
 WEIGHT, MOMENT, GRADIENT = "weight/", "moment/", "gradient/"
 NUM_GATHERED = "num_gathered"
 """Of what each tensor of a state is."""
+TENSORS_HELD = 4
+"""Beside each trained one its two moments and its gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +59,29 @@ class RowResult:
 
 
 class TrainedModel:
-    """Owns an adapter, its moments and its gathered gradient. Calls come one at a time, from one thread."""
+    """Owns what is trained, its moments and its gathered gradient. Calls come one at a time, from one thread.
 
-    def __init__(self, base: TrainingBase, ask: AdapterAsk) -> None:
+    ``ask`` None: all weights are trained.
+    """
+
+    def __init__(self, base: TrainingBase, ask: AdapterAsk | None) -> None:
         self.base = base
         self.ask = ask
-        model = base.build()
-        lora = LoraSettings(rank=ask.rank, alpha=ALPHA, targets=ask.targets)
-        add_adapter(model, lora, ask.seed)
+        model = base.build(shares=ask is not None)
+        if ask is not None:
+            lora = LoraSettings(rank=ask.rank, alpha=ALPHA, targets=ask.targets)
+            add_adapter(model, lora, ask.seed)
         self._policy = Policy(model, torch.float32, Parallel())
         settings = OptimizerSettings(kind="adamw", learning_rate=0.0)
         self._optimizer = build_optimizer(self._policy.masters.values(), settings)
         self._gradient: dict[str, torch.Tensor] | None = None
         self._num_gathered = 0
         self._names: set[str] = set()
+
+    @property
+    def num_bytes(self) -> int:
+        """What the model holds of its own at most: weights, two moments and a gradient."""
+        return TENSORS_HELD * sum(one.nbytes for one in self._policy.masters.values())
 
     def forward_backward(self, call: ForwardBackward) -> LossAnswer:
         """The losses of a call; with ``backward`` its gradient is added. Raises CallRefused."""
@@ -140,7 +151,7 @@ class TrainedModel:
         self._names.add(f"{kind}/{name}")
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The dense model with the adapter merged into it, as an engine loads it."""
+        """The dense model, an adapter merged into it, as an engine loads it."""
         return self._policy.weights()
 
     def digest(self) -> str:
@@ -148,7 +159,7 @@ class TrainedModel:
         return digest_state(dict(self._tensors()), "|".join(self.names).encode())
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Adapter, moments, gathered gradient and of how many calls it is: all that calls have made of the model."""
+        """Trained weights, moments, gathered gradient and of how many calls it is: all that calls have made of the model."""
         return {name: tensor.detach().clone() for name, tensor in self._tensors()}
 
     def restore(
@@ -159,7 +170,7 @@ class TrainedModel:
         optimizer: bool = True,
         gradient: bool = True,
     ) -> None:
-        """Take over a state, in parts where asked to. Raises ValueError for that of another adapter."""
+        """Take over a state, in parts where asked to. Raises ValueError for that of another kind of model."""
         self._policy.load_masters(_under(state, WEIGHT))
         load_optimizer(self._policy, self._optimizer, _under(state, MOMENT) if optimizer else {})
         gathered = _under(state, GRADIENT) if gradient else {}

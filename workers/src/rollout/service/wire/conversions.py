@@ -29,17 +29,23 @@ NAME_MAX = 128
 SEED_MAX = 2**63 - 1
 
 
-def read_adapter(ask: ModelAsk, model_id: str, *, skip_unembed: bool) -> AdapterAsk:
+def read_adapter(
+    ask: ModelAsk, model_id: str, *, skip_unembed: bool, full_weights: bool = False
+) -> AdapterAsk | None:
     """The adapter of a new model; one without a seed has it from the model's id. Raises CallRefused.
 
-    ``skip_unembed`` leaves out one on the unembedding, which is refused otherwise.
+    ``skip_unembed`` leaves out one on the unembedding, which is refused otherwise. ``full_weights``: None, whatever adapter
+    is asked for, since models over this base have all of their weights trained.
     """
     if ask.optimizer_config.type != "adamw":
         raise not_offered(f"optimizer_config.type {ask.optimizer_config.type!r}", "use adamw")
+    if full_weights:
+        return None
     lora = ask.lora_config
     if lora is None:
-        raise not_offered(
-            "lora_config: none, a model whose weights are all trained,", "ask for an adapter"
+        raise CallRefused(
+            f"lora_config: none, a model whose weights are all trained; models over {ask.base_model} are adapters: ask"
+            " for one, or start the service with --full-weights and the base's name"
         )
     if not 1 <= lora.rank <= RANK_MAX:
         raise CallRefused(f"lora_config.rank: expected 1 to {RANK_MAX}, got {lora.rank}")
@@ -121,15 +127,20 @@ def check_load(ask: StateLoadAsk, base: str) -> None:
 
 
 def check_fits(saved: SavedState, model: ServiceModel) -> None:
-    """Raise CallRefused for a state of another base or of another adapter than the model's; seeds may differ."""
+    """Raise CallRefused for a state of another base or of another kind than the model's; seeds of adapters may differ."""
     if saved.base != model.base:
         raise CallRefused(f"path: the state is of {saved.base}, the model of {model.base}")
-    theirs, mine = saved.adapter, model.adapter
-    if (theirs.rank, theirs.targets) != (mine.rank, mine.targets):
+    theirs, mine = (_kind(one.adapter) for one in (saved, model))
+    if theirs != mine:
         raise CallRefused(
-            f"path: the state is of an adapter of rank {theirs.rank} on {', '.join(theirs.targets)}, the model's has"
-            f" rank {mine.rank} on {', '.join(mine.targets)}; create_training_client_from_state makes a model that fits"
+            f"path: the state is of {theirs}, the model has {mine}; create_training_client_from_state makes a model that fits"
         )
+
+
+def _kind(adapter: AdapterAsk | None) -> str:
+    if adapter is None:
+        return "full weights"
+    return f"an adapter of rank {adapter.rank} on {', '.join(adapter.targets)}"
 
 
 def check_name(field: str, name: str) -> None:

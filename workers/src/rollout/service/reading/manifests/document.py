@@ -69,8 +69,12 @@ def infer_manifest(
 
 def _model(opened: OpenedModel, uri: str) -> dict[str, Any]:
     adapter = opened.model.adapter
-    lora = {"rank": adapter.rank, "alpha": ALPHA, "targets": list(adapter.targets)}
-    return {"uri": uri, "dtype": "Float32", "lora": lora, "chatTemplate": "plain"}
+    model = {"uri": uri, "dtype": "Float32", "chatTemplate": "plain"}
+    if adapter is None:
+        return model
+    return model | {
+        "lora": {"rank": adapter.rank, "alpha": ALPHA, "targets": list(adapter.targets)}
+    }
 
 
 def _optimizer(loop: RecordedLoop) -> tuple[dict[str, Any], list[str]]:
@@ -113,7 +117,7 @@ def _optimizer(loop: RecordedLoop) -> tuple[dict[str, Any], list[str]]:
 
 
 def _common(opened: OpenedModel, loop: RecordedLoop) -> list[str]:
-    start = opened.model.start
+    start, adapter = opened.model.start, opened.model.adapter
     sizes = f"{loop.sequences_min} to {loop.sequences_max}"
     said = [
         (
@@ -135,8 +139,8 @@ def _common(opened: OpenedModel, loop: RecordedLoop) -> list[str]:
         ),
         (loop.waiting, f"{loop.waiting} calls wait for their answers: not in it"),
         (
-            True,
-            f"the adapter was drawn with seed {opened.model.adapter.seed}: the run draws its own",
+            adapter is not None,
+            f"the adapter was drawn with seed {adapter and adapter.seed}: the run draws its own",
         ),
     ]
     kinds = [f"{count} calls of {kind}: not in it" for kind, count in loop.others.items()]

@@ -1,4 +1,4 @@
-"""The same supervised fine-tuning twice: as a RolloutRun, and as a loop of one's own against the service. One adapter.
+"""The same supervised fine-tuning twice: as a RolloutRun, and as a loop of one's own against the service. One adapter, or one model.
 
 Rows, order, seed, schedule, clipping and AdamW's numbers are the same; the mean over the step's tokens stands in the weights.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rollout.learner.model.optim import learning_rate
 from rollout.models.resolve import resolve_model
 from rollout.rendering.build import build_renderer
 from rollout.service.kept.tensors import Keeper
-from rollout.service.registry import SavedState
+from rollout.service.registry import SavedState, SavedVersion
 
 pytestmark = pytest.mark.process
 RECORDS = [
@@ -33,8 +34,8 @@ BATCH, STEPS, PEAK, SEED = 8, 6, 0.01, 11
 URI = TINY.partition("=")[2]
 
 
-def run_it(folder, loss):
-    """The manifest's way; the adapter by the names of PEFT."""
+def run_it(folder, loss, *, adapter=True):
+    """The manifest's way; the run's folder."""
     (folder / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in RECORDS))
     train = {
         "algorithm": {"sft": {"batchSize": BATCH, "loss": loss}},
@@ -44,16 +45,16 @@ def run_it(folder, loss):
         "maxGradNorm": "0.5",
         "maxSteps": STEPS,
     }
-    lora = {"rank": 4, "alpha": 32, "targets": ["Attention", "Mlp"]}
+    lora = {"lora": {"rank": 4, "alpha": 32, "targets": ["Attention", "Mlp"]}}
     manifest = {
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",
         "metadata": {"name": "same"},
-        "spec": {"seed": SEED, "model": {"uri": URI, "lora": lora}, "train": train},
+        "spec": {"seed": SEED, "model": {"uri": URI} | (lora if adapter else {}), "train": train},
     }
     run = rollout.run(manifest)
     assert run.exit_code == 0
-    return load_file(run.path / "adapter" / "adapter_model.safetensors")
+    return run.path
 
 
 def sequences(rows, renderer, loss):
@@ -64,7 +65,7 @@ def sequences(rows, renderer, loss):
 
 
 def loop_it(url, key, loss):
-    """A loop of one's own; the path of its last state."""
+    """A loop of one's own; the paths of its last state and weights."""
     client = rollout.connect(url, key)
     model = client.create_lora_training_client("tiny", 4, SEED, train_unembed=False)
     renderer = build_renderer(resolve_model(URI).path)
@@ -90,9 +91,11 @@ def loop_it(url, key, loss):
                 grad_clip_norm=0.5,
             )
         )
-    path = model.save_state("last").result().path
+    paths = [
+        save("last").result().path for save in (model.save_state, model.save_weights_for_sampler)
+    ]
     client.close()
-    return path
+    return paths
 
 
 @pytest.mark.parametrize("loss", ["Full", pytest.param("CompletionOnly", marks=pytest.mark.slow)])
@@ -101,11 +104,12 @@ async def test_a_loop_ends_at_the_adapter_of_a_run(service, tmp_path, monkeypatc
     one = await service()
     client = one.client()
     url = str(one.http.make_url("")).rstrip("/")
-    path = await asyncio.to_thread(loop_it, url, client.key, loss)
+    path, _ = await asyncio.to_thread(loop_it, url, client.key, loss)
     saved = one.desk.registry.require(SavedState, path, "one")
     kept = Keeper.under(tmp_path).states.read(saved.digest)
     ours = {name: found for name, found in kept.items() if name.startswith("weight/")}
-    theirs = await asyncio.to_thread(run_it, tmp_path, loss)
+    done = await asyncio.to_thread(run_it, tmp_path, loss)
+    theirs = load_file(done / "adapter" / "adapter_model.safetensors")
     pairs = {name: match(ours, name) for name in theirs}
     assert len(pairs) == len(ours) == 28
     furthest = max(float((theirs[name] - found).abs().max()) for name, found in pairs.items())
@@ -113,6 +117,18 @@ async def test_a_loop_ends_at_the_adapter_of_a_run(service, tmp_path, monkeypatc
         assert all(torch.equal(theirs[name], found) for name, found in pairs.items())
     else:  # prompts are scored too, for their logprobs: products of other shapes, whose sums round otherwise
         assert furthest < 1e-6
+
+
+async def test_a_loop_over_all_weights_ends_at_the_version_of_a_run(service, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = await service(full_weights=("tiny",))
+    client = one.client()
+    url = str(one.http.make_url("")).rstrip("/")
+    _, path = await asyncio.to_thread(loop_it, url, client.key, "Full")
+    saved = one.desk.registry.require(SavedVersion, path, "one")
+    done = await asyncio.to_thread(partial(run_it, tmp_path, "Full", adapter=False))
+    latest = json.loads((done / "snapshots" / "Latest.json").read_text())
+    assert saved.digest == latest["version"]["digest"]
 
 
 def match(ours, name):
