@@ -14,7 +14,7 @@ import pytest
 
 from cluster.control.ports import find_free_port
 from rollout.common.parent_death import tied_argv
-from rollout.common.ranks import RankPlace, plan_ranks
+from rollout.learner.config.ranks import RankPlace, plan_ranks
 
 RANK = """
 import json, os, sys

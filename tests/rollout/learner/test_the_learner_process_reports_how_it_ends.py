@@ -15,12 +15,12 @@ from aiohttp import web
 from plans import run_plan
 
 from rollout.common.parent_death import tied_argv
-from rollout.common.ranks import plan_ranks
 from rollout.coordinator.dispatcher import open_coordinator
 from rollout.coordinator.server.app import build_app
 from rollout.coordinator.server.callers import SecretCallers
 from rollout.entrypoints import learner
 from rollout.errors import RunFailed, SpecError
+from rollout.learner.config.ranks import plan_ranks
 from rollout.learner.loop import Watch
 from rollout.learner.model.parallel import Parallel
 from rollout.ledger.records import RunIdentity

@@ -26,9 +26,9 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from rollout.common.parent_death import collect_from_here
-from rollout.common.ranks import MEETING
 from rollout.common.stacks import show_on_signal
 from rollout.errors import SpecError
+from rollout.learner.config.ranks import MEETING
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 
 JOIN_SECONDS_MAX = 600.0

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rollout.common.grace_period import working_seconds
-from rollout.common.ranks import RankPlace, plan_ranks
 from rollout.errors import Fenced, RolloutError, SpecError
+from rollout.learner.config.ranks import RankPlace, plan_ranks
 from rollout.pods.child import run_child
 from rollout.pods.orders import config_path
 from rollout.pods.telling import Telling

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout.common.child_processes import ProcessSpec
-from rollout.common.ranks import CONFIG_OPTION, plan_ranks
 from rollout.common.restarts import RestartRules
+from rollout.learner.config.ranks import CONFIG_OPTION, plan_ranks
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout.runs.plan.machine import DEVICES_VARIABLE, visible_devices

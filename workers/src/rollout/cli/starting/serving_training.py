@@ -17,6 +17,22 @@ if TYPE_CHECKING:
     from rollout.runs.manifest import Document
     from rollout.service.settings import TrainingServiceSettings
 
+FullWeightsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--full-weights",
+        help="Base whose models have all weights trained, whatever adapter clients ask for; they are told.",
+        metavar="NAME",
+    ),
+]
+ModelsInMemoryOption = Annotated[
+    int,
+    typer.Option(
+        "--models-in-memory",
+        min=1,
+        help="Models in memory at once; others are on the disk until a call needs them.",
+    ),
+]
 KEY_NAME = "train"
 """The name of the key that is made where there is none, and of the tenant that it is of."""
 
@@ -49,22 +65,8 @@ def serve(
             help="Leave out the adapter on the unembedding that clients ask for; they are told.",
         ),
     ] = False,
-    full_weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--full-weights",
-            help="Base whose models have all weights trained, whatever adapter clients ask for; they are told.",
-            metavar="NAME",
-        ),
-    ] = None,
-    models_in_memory: Annotated[
-        int,
-        typer.Option(
-            "--models-in-memory",
-            min=1,
-            help="Models in memory at once; others are on the disk until a call needs them.",
-        ),
-    ] = 64,
+    full_weights: FullWeightsOption = None,
+    models_in_memory: ModelsInMemoryOption = 64,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Serve models to train until Ctrl-C; started again on its folder it goes on where it was."""
