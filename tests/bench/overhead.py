@@ -1,15 +1,14 @@
 """What supervisor, coordinator, ledger and hashing add to a step: real runs against their own work.
 
 A step's wall is from commit to commit. Taken off are training (``train`` of the ledger's
-``phase_seconds``) and sampling (``generate`` and ``score`` of the trajectories, less the load of the
-version, which is counted as overhead). All of these are clocks of one run, so that a machine that
+``phase_seconds``) and sampling (``generate`` and ``score`` of the trajectories; the load of the version
+comes before both and is overhead). All of these are clocks of one run, so that a machine that
 drifts does not enter. The same steps are then taken in one process without any of that, with equal
 chain values as proof, and the two ways of measuring are shown side by side.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +33,9 @@ class Comparison:
 
     def add(self, times: Sequence[StepTimes], alone: Sequence[dict]) -> None:
         """One real run and its steps taken again, from the second one on."""
-        load = statistics.median(turn["phases"]["load"] for turn in alone)
         for one, again in zip(times, alone, strict=True):
             work = sum(again["phases"][name] for name in WORK)
-            inside = one.train + one.sampled - load
+            inside = one.train + one.sampled
             self.wall.append(one.wall)
             self.overhead.append(one.wall - inside)
             self.against.append(one.wall - work)

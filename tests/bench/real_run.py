@@ -78,7 +78,7 @@ def run_to_end(manifest: Path, run_dir: Path, *overrides: str) -> RunDir:
 class StepTimes:
     """Seconds of one committed step: from commit to commit, and what of it was work.
 
-    ``sampled`` is the actor's: load of the version, generation, rewards.
+    ``sampled`` is the actor's, once its version is loaded: generation and rewards.
     """
 
     step: int
@@ -105,9 +105,9 @@ def step_times(run: RunDir) -> list[StepTimes]:
 
 
 def _sampled(reader: LedgerReader, step: int) -> float:
-    """Groups of one claim share their times."""
+    """From the first group's begin to the last one's reward: all begin together, once the version is loaded."""
     timings = [view.trajectory.timings for view in reader.samples(step)]
-    return sum(sum(pair) for pair in {(one["generate"], one["score"]) for one in timings})
+    return max(one["generate"] + one["score"] for one in timings)
 
 
 def evaluations(run: RunDir) -> Sequence[tuple[float, float]]:
