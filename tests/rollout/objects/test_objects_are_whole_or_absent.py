@@ -73,6 +73,25 @@ def test_a_deleted_object_is_gone_and_can_come_back(store):
     assert store.path(store.put(b"weights")).read_bytes() == b"weights"
 
 
+def test_only_the_first_object_waits_for_more_than_its_own_flush_and_its_folders(
+    tmp_path, monkeypatch
+):
+    flushed: list[Path] = []
+    store, flush = FilesystemStore(tmp_path / "objects"), os.fsync
+
+    def see(handle: int) -> None:
+        flushed.append(Path(f"/dev/fd/{handle}").readlink())
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", see)
+    digests = [store.put(b"version %d" % number) for number in range(20)]
+    places = [store.path(digest).parent for digest in digests]
+    assert len(set(places)) > 10
+    folders = [path for path in flushed if path.is_dir()]
+    assert folders == [tmp_path / "objects" / "blake3", *places]
+    assert len(flushed) - len(folders) == len(digests)
+
+
 @pytest.mark.parametrize("fails", ["fsync", "replace"])
 def test_a_write_that_fails_at_any_point_leaves_nothing(store, tmp_path, monkeypatch, fails):
     def full(*args: object, **kwargs: object) -> None:

@@ -26,6 +26,8 @@ from rollout.objects.reading import ObjectFiles
 CHUNK_BYTES = 1 << 20
 STALE_TEMPORARY_SECONDS = 3600.0
 """Temporary files older than this belong to a writer that died."""
+FOLDERS = tuple(f"{number:02x}" for number in range(256))
+"""What names begin with."""
 
 
 class FilesystemStore:
@@ -143,12 +145,17 @@ class FilesystemStore:
         self._flush(file)
         Path(staged).chmod(0o444)
         if target.parent.name not in self._known or not target.parent.is_dir():
-            target.parent.mkdir(exist_ok=True)
-            self._flush(self._files.root)
-            self._known.add(target.parent.name)
+            self._make_folders(FOLDERS if self._durable else (target.parent.name,))
         staged.replace(target)
         self._flush(target.parent)
         self._files.remember(digest)
+
+    def _make_folders(self, names: Sequence[str]) -> None:
+        """All at once where they are flushed: else most of a run's first hundred steps would wait for a flush of their own."""
+        for name in names:
+            (self._files.root / name).mkdir(exist_ok=True)
+        self._flush(self._files.root)
+        self._known.update(names)
 
     def _flush(self, what: BinaryIO | Path) -> None:
         if not self._durable:
