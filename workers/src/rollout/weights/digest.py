@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import load, save_file
+from safetensors.torch import save_file
 
 from rollout.weights.device_hash.digest import device_digests
-from rollout.weights.host import host_tensors
+from rollout.weights.host import host_tensors, read_apart
 from rollout_vllm.digest import combine_digests, digest_tensor, tensor_head
 
 
@@ -43,9 +43,9 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file, or all of a folder, into CPU tensors in memory of their own.
 
     A file that is mapped would go on changing under what was made of it: a mirror is patched in place,
-    and what was verified must stay what it was.
+    and what was verified must stay what it was. Raises OSError, and ValueError on what is no whole file.
     """
     tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(path):
-        tensors |= load(file.read_bytes())
+        tensors |= read_apart(file)
     return tensors

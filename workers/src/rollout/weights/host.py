@@ -6,18 +6,28 @@ so what only passes through the host goes piece by piece (``host_pieces``), and 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rollout.weights.raw import parse_header
 from rollout.weights.safetensors import NAMES
 
-_DTYPES = {name: dtype for dtype, name in NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()} | {
+    "BOOL": torch.bool,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
 _ALIGNMENT = 64
+_LENGTH = struct.Struct("<Q")
 STAGING_BYTES = 64 << 20
 """Pinned memory that tensors pass through piece by piece."""
 
@@ -74,6 +84,51 @@ def read_tensors(path: Path, *, pinned: bool) -> dict[str, torch.Tensor]:
         return {name: _part(held[start:], said) for name, said in header.items()}
     except (KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
         raise ValueError(f"{path}: {read} bytes, not a whole safetensors file ({error})") from error
+
+
+def read_apart(path: Path) -> dict[str, torch.Tensor]:
+    """A safetensors file, each tensor read into memory of its own: what passes through other memory is copied twice.
+
+    Raises OSError, and ValueError on what is no whole safetensors file.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            header, start = _read_header(file, size)
+            return {
+                name: _read_part(file, start, size - start, header[name])
+                for name in sorted(header, key=lambda name: header[name]["data_offsets"])
+            }
+        except (KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
+            raise ValueError(
+                f"{path}: {size} bytes, not a whole safetensors file ({error})"
+            ) from error
+
+
+def _read_header(file: FileIO, size: int) -> tuple[dict[str, Any], int]:
+    """What a file says of its tensors, and where the first one begins."""
+    head = file.read(_LENGTH.size)
+    (length,) = _LENGTH.unpack(head)
+    if length > size - len(head):
+        raise ValueError(f"a header of {length} bytes in {size}")
+    header, _ = parse_header(np.frombuffer(head + file.read(length), np.uint8))
+    return header, len(head) + length
+
+
+def _read_part(file: FileIO, start: int, size: int, said: Mapping[str, Any]) -> torch.Tensor:
+    """One tensor of the ``size`` bytes from ``start`` on."""
+    begin, end = said["data_offsets"]
+    tensor = torch.empty(said["shape"], dtype=_DTYPES[said["dtype"]])
+    if not 0 <= begin <= end <= size or tensor.nbytes != end - begin:
+        raise ValueError(f"{tensor.nbytes} bytes at offsets {begin} to {end} of {size}")
+    left = tensor.reshape(-1).view(torch.uint8).numpy().data
+    file.seek(start + begin)
+    while left:
+        read = file.readinto(left)
+        if not read:
+            raise ValueError(f"it ends {len(left)} bytes before the tensor does")
+        left = left[read:]
+    return tensor
 
 
 def _part(body: torch.Tensor, said: Mapping[str, Any]) -> torch.Tensor:
