@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -110,6 +111,35 @@ async def test_every_acknowledged_write_is_flushed_to_the_disk(tmp_path):
     assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
     await ledger.close()
+
+
+async def test_the_first_commits_do_not_wait_for_a_log_that_grows(tmp_path):
+    path, log = tmp_path / "ledger.db", tmp_path / "ledger.db-wal"
+    ledger = open_ledger(path)
+    length = log.stat().st_size
+    for number in range(40):
+        await ledger.admit(admission(50 * number, 50 * number + 50))
+    assert log.stat().st_size == length == opening.LOG_BYTES
+    await ledger.close()
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+async def test_one_whose_machine_stopped_with_a_log_of_full_length_goes_on(tmp_path, steps):
+    path = tmp_path / "ledger.db"
+    ledger = await filled(path, steps) if steps else open_ledger(path)
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in ("ledger.db", "ledger.db-wal"):
+        shutil.copy(tmp_path / name, left / name)
+    await ledger.close()
+    again = open_ledger(left / "ledger.db")
+    assert (left / "ledger.db-wal").stat().st_size == opening.LOG_BYTES
+    assert (await again.load()).next_admitted == 2 * steps
+    await again.admit(admission(2 * steps, 2 * steps + 1))
+    await again.close()
+    last = open_ledger(left / "ledger.db")
+    assert (await last.load()).next_admitted == 2 * steps + 1
+    await last.close()
 
 
 async def fill_disk(ledger, path):

@@ -6,7 +6,9 @@ a ledger or is damaged, one of another run, and one that a newer version has wri
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import sqlite3
 import time
@@ -20,6 +22,8 @@ from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.records import RunIdentity
 from rollout.ledger.sqlite.statistics import write_statistics
 from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap, wrap_system
+
+logger = logging.getLogger(__name__)
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -54,6 +58,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 CHECKED_BYTES_MAX = 256 << 20
 """Larger files are not scanned for damage at every start: it would take seconds."""
 
+LOG_BYTES = 1100 * (4096 + 24)
+"""What the write-ahead log grows to before it is begun again: 1000 pages, and what one transaction goes beyond."""
+
 BUSY_SECONDS = 10.0
 """How long to wait for a reader that checkpoints or holds the file."""
 
@@ -71,6 +78,7 @@ def open_connection(path: Path, identity: RunIdentity) -> tuple[sqlite3.Connecti
         _migrate(connection, path)
         _claim_identity(connection, path, identity)
         write_statistics(connection)
+        fill_log(path)
         fsync_folder(path.parent)
     except DATABASE_ERRORS as error:
         lock.close()
@@ -131,6 +139,27 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
+
+
+def fill_log(path: Path) -> bool:
+    """Give the write-ahead log its full length with zeros; whether the disk has room for it, else it stays as it is.
+
+    Zeros are no frames: a recovery ends at them as at the end. A flush of a file that grows is a transaction of the
+    file system's own, which without this each of a ledger's first commits waits for. Raises OSError.
+    """
+    with path.with_name(f"{path.name}-wal").open("ab", buffering=0) as log:
+        length = log.tell()
+        left = memoryview(bytes(max(0, LOG_BYTES - length)))
+        try:
+            while left:
+                left = left[log.write(left) :]
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+                raise
+            log.truncate(length)
+            logger.info("no room for the full log of %s: it grows as it is written", path)
+            return False
+    return True
 
 
 def check_damage(connection: sqlite3.Connection, path: Path) -> None:
