@@ -69,6 +69,18 @@ class WireClient:
         async with self.http.post(f"{PREFIX}/{path}", json=body, headers=headers) as reply:
             return reply.status, await reply.json()
 
+    async def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        headers = {"X-API-Key": self.key}
+        async with self.http.request(
+            method, f"{PREFIX}/{path}", json=body, headers=headers
+        ) as reply:
+            return reply.status, await reply.json()
+
+    async def change(self, checkpoint: str, method: str, what: str = "", body: Any = None) -> Any:
+        """Of something saved, by its path; ``what`` as the route ends."""
+        model, _, name = checkpoint.removeprefix("tinker://").partition("/")
+        return await self.send(method, f"training_runs/{model}/checkpoints/{name}{what}", body)
+
     async def get(self, path: str) -> tuple[int, Any]:
         async with self.http.get(f"{PREFIX}/{path}", headers={"X-API-Key": self.key}) as reply:
             return reply.status, await reply.json()
@@ -108,8 +120,10 @@ class WireClient:
         ask = {"model_id": self.model, "seq_id": self.next_seq(seq), "adam_params": STEP | params}
         return await self.post("optim_step", ask)
 
-    async def save(self, name: str | None = None, seq: int | None = None) -> tuple[int, Any]:
-        ask: dict[str, Any] = {"model_id": self.model, "seq_id": self.next_seq(seq)}
+    async def save(
+        self, name: str | None = None, seq: int | None = None, **more: Any
+    ) -> tuple[int, Any]:
+        ask: dict[str, Any] = {"model_id": self.model, "seq_id": self.next_seq(seq), **more}
         ask |= {"sampling_session_seq_id": 0} if name is None else {"path": name}
         return await self.post("save_weights_for_sampler", ask)
 
@@ -141,6 +155,10 @@ class WireClient:
         self.model, self.seq = said["model_id"], 0
         assert said["path"] == path
         return self.model
+
+    async def sampler(self, number: int, **of: str) -> tuple[int, Any]:
+        ask = {"session_id": self.session, "sampling_session_seq_id": number, **of}
+        return await self.post("create_sampling_session", ask)
 
     def next_seq(self, given: int | None) -> int:
         if given is None:
@@ -274,7 +292,9 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
         )
         http = TestClient(TestServer(build_service(door, 1 << 24)))
         await http.start_server()
-        duties = (desk.compute_forever, desk.sample_forever) if computes else ()
+        duties = (
+            (desk.compute_forever, desk.sample_forever, desk.shelf.tidy_forever) if computes else ()
+        )
         one = RunningService(
             desk=desk,
             book=book,

@@ -163,13 +163,43 @@ def test_refusals_reach_the_client_as_its_own_errors(client):
     model = new_model(client)
     with pytest.raises(tinker.RequestFailedError, match="expected 9 values, one for each token"):
         model.forward_backward([datum(SEQUENCE, weights=[1.0])], "cross_entropy").result(60)
-    with pytest.raises(tinker.RequestFailedError, match="ttl_seconds: a state that expires"):
-        model.save_state("x", ttl_seconds=3600).result(60)
+    with pytest.raises(tinker.RequestFailedError, match="ttl_seconds: expected 3600"):
+        model.save_state("x", ttl_seconds=60).result(60)
     with pytest.raises(tinker.UnprocessableEntityError, match="unembedding is not offered"):
         made(client.create_lora_training_client(base_model="tiny", rank=4))
     with pytest.raises(tinker.UnprocessableEntityError, match="there are tiny"):
         made(client.create_lora_training_client("large", train_unembed=False))
     train(model, 1)  # what follows in the model's order goes on
+
+
+def test_what_was_saved_is_published_given_a_time_and_deleted(client, served):
+    model = new_model(client)
+    state = model.save_state("kept", ttl_seconds=7200).result(60).path
+    weights = model.save_weights_for_sampler("kept", ttl_seconds=7200).result(60).path
+    rest = tinker.RestClient(base_url=served.url, api_key=served.key)
+
+    def shown():
+        found = rest.list_checkpoints(model.get_info().model_id).result(60).checkpoints
+        return [(one.tinker_path, one.public, one.expires_at is None) for one in found]
+
+    assert shown() == [(weights, False, False), (state, False, False)]
+    assert all(one.size_bytes for one in rest.list_user_checkpoints().result(60).checkpoints)
+    for _ in range(2):
+        rest.publish_checkpoint_from_tinker_path(state).result(60)
+        rest.set_checkpoint_ttl_from_tinker_path(weights, None).result(60)
+    assert shown() == [(weights, False, True), (state, True, False)]
+    rest.unpublish_checkpoint_from_tinker_path(state).result(60)
+    assert shown()[1] == (state, False, False)
+    with pytest.raises(tinker.BadRequestError, match="ttl_seconds: expected 3600"):
+        rest.set_checkpoint_ttl_from_tinker_path(state, 5).result(60)
+    again = made(client.create_training_client_from_state(state))
+    for _ in range(2):
+        rest.delete_checkpoint_from_tinker_path(state).result(60)
+        rest.delete_checkpoint(model.get_info().model_id, "sampler_weights/kept").result(60)
+    assert shown() == []
+    with pytest.raises(tinker.NotFoundError, match="was deleted"):
+        made(client.create_training_client_from_state(state))
+    train(again, 1)
 
 
 def test_data_in_many_chunks_is_one_gradient(client):

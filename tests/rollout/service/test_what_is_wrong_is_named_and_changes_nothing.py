@@ -280,9 +280,9 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
     assert "there is no state 'x'" in said["error"]
     said = await client.answer(await client.save_state("x", seq=2, overwrite=True))
     assert "overwrite: another state under the same name is not offered" in said["error"]
-    ask = {"model_id": model, "seq_id": 3, "path": "a", "ttl_seconds": 3600}
+    ask = {"model_id": model, "seq_id": 3, "path": "a", "ttl_seconds": 60}
     said = await client.answer(await client.post("save_weights_for_sampler", ask))
-    assert "ttl_seconds: weights that expire is not offered" in said["error"]
+    assert "ttl_seconds: expected 3600 (an hour) to" in said["error"]
     for seq, words in ((4, None), (5, "names a sampler that this model was saved as before")):
         said = await client.answer(await client.save("same", seq=seq))
         assert (words or "tinker://") in said.get("error", said.get("path"))

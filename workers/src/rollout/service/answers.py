@@ -104,13 +104,13 @@ def _model_reply(found: BookedCall, registry: Registry) -> FutureReply:
 
 
 def _path_of(registry: Registry, digest: str, model_id: str) -> str:
-    """A name that the model's owner has for a state."""
+    """A name of a state: one that the model's owner gave, else one that everybody may read; empty where there is neither."""
     model = registry.get(ServiceModel, model_id)
     owner = "" if model is None else model.owner
-    found = (
-        one.id for one in registry.all(SavedState) if (one.digest, one.owner) == (digest, owner)
-    )
-    return next(found, "")
+    named = [one for one in registry.all(SavedState) if one.digest == digest]
+    own = [one.id for one in named if one.owner == owner]
+    public = [one.id for one in named if registry.standing(one).public]
+    return next(iter(own + public), "")
 
 
 def _created(model: ServiceModel) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from rollout.service.answers import FutureReply, reply_to
 from rollout.service.asking import ServiceCaller, ServiceDoor
 from rollout.service.listing import LISTINGS
 from rollout.service.refusals import CallRefused, not_offered
+from rollout.service.registry import checkpoint_path
+from rollout.service.saved.changing import CHANGES
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,8 @@ def build_service(door: ServiceDoor, body_bytes_max: int) -> web.Application:
     )
     for path, look in LISTINGS.items():
         app.router.add_get(f"{PREFIX}/{path}", partial(_answer, door, look))
+    for (method, path), change in CHANGES.items():
+        app.router.add_route(method, f"{PREFIX}/{path}", partial(_answer, door, change))
     return app
 
 
@@ -130,10 +134,14 @@ async def _caller(door: ServiceDoor, request: web.Request) -> ServiceCaller:
     key = door.identify(request.headers.get("X-API-Key", ""))
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise not_offered("Content-Encoding: a compressed body", "send it as it is")
+    place = request.match_info
     return ServiceCaller(
         key=key,
         body=await request.read(),
-        name=request.match_info.get("id", ""),
+        name=place.get("id", ""),
+        checkpoint=checkpoint_path(place["id"], place["kind"], place["name"])
+        if "kind" in place
+        else "",
         query=dict(request.query),
     )
 

@@ -66,11 +66,12 @@ CREATED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceCaller:
-    """One request: the key that it came with, its body, the id in its path, and what is behind the question mark."""
+    """One request: the key that it came with, its body, the id or the checkpoint in its path, and what is behind the question mark."""
 
     key: ApiKey
     body: bytes
     name: str = ""
+    checkpoint: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -133,6 +134,7 @@ class ServiceDoor:
         """End a session: nothing new begins in it; what was begun is kept."""
         self.desk.registry.require(ServiceSession, caller.name, caller.owner)
         await self.desk.add(FinishedSession(id=caller.name, owner=caller.owner))
+        await self.desk.shelf.collect()
         return {}
 
     async def capabilities(self, caller: ServiceCaller) -> dict[str, Any]:
@@ -171,13 +173,22 @@ class ServiceDoor:
         if ask.session_id is None or ask.model_seq_id is None:
             return await self._load_in_place(caller, ask)
         self._open_session(ask.session_id, caller.owner)
-        saved = self.desk.registry.require(SavedState, ask.path, caller.owner)
-        check_load(ask, saved.base)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
-        start = ModelStart(state=saved.digest, optimizer=ask.optimizer, path=ask.path)
-        ids = (model_id, ask.session_id, caller.owner)
-        await self.desk.create_model(new_model(ids, self._base(saved.base), saved.adapter, start))
+        if not self._is_begun(model_id, ask, caller.owner):
+            saved = self.desk.registry.require_readable(SavedState, ask.path, caller.owner)
+            check_load(ask, saved.base)
+            start = ModelStart(state=saved.digest, optimizer=ask.optimizer, path=ask.path)
+            ids = (model_id, ask.session_id, caller.owner)
+            model = new_model(ids, self._base(saved.base), saved.adapter, start)
+            with self.desk.shelf.still():
+                await self.desk.create_model(model)
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
+
+    def _is_begun(self, model_id: str, ask: StateLoadAsk, owner: str) -> bool:
+        """Whether this is a repeat: the model is there, whatever became of the state since."""
+        known = self.desk.registry.get(ServiceModel, model_id)
+        start = None if known is None or known.owner != owner else known.start
+        return start is not None and (start.path, start.optimizer) == (ask.path, ask.optimizer)
 
     async def _load_in_place(self, caller: ServiceCaller, ask: StateLoadAsk) -> dict[str, str]:
         """Into a model that there is: a call in its order. What a path named when the call first came stays."""
@@ -206,9 +217,10 @@ class ServiceDoor:
         return call if (call.digest, call.optimizer) == asked else None
 
     def _read_load(self, model: ServiceModel, ask: StateLoadAsk) -> LoadState:
-        saved = self.desk.registry.require(SavedState, ask.path, model.owner)
+        saved = self.desk.registry.require_readable(SavedState, ask.path, model.owner)
         check_load(ask, saved.base)
         check_fits(saved, model)
+        self.desk.shelf.note_load(saved.digest)
         return LoadState(digest=saved.digest, optimizer=ask.optimizer)
 
     async def describe_model(self, caller: ServiceCaller) -> dict[str, Any]:
@@ -228,15 +240,13 @@ class ServiceDoor:
         """The base and the kind of a saved state or of saved weights, as clients describe them."""
         path = read_body(caller.body, SavedInfoAsk).tinker_path
         registry = self.desk.registry
-        if registry.get(SavedState, path) is not None:
-            state = registry.require(SavedState, path, caller.owner)
-            base, adapter = state.base, state.adapter
-        else:
-            saved = registry.require(SavedVersion, path, caller.owner)
-            model = registry.require(ServiceModel, saved.model, caller.owner)
-            base, adapter = saved.base, model.adapter
+        kind = SavedVersion if registry.get(SavedState, path) is None else SavedState
+        saved = registry.require_readable(kind, path, caller.owner)
+        model = registry.get(ServiceModel, saved.model)
+        assert model is not None
+        adapter = model.adapter
         return {
-            "base_model": base,
+            "base_model": saved.base,
             **describe_kind(adapter),
             "train_unembed": adapter is None,
             "train_mlp": adapter is None or "Mlp" in adapter.targets,
@@ -280,9 +290,17 @@ class ServiceDoor:
         ask = read_body(caller.body, SamplerAsk)
         self._open_session(ask.session_id, caller.owner)
         name = sampler_id(ask.session_id, ask.sampling_session_seq_id)
-        facts = {"id": name, "owner": caller.owner, "session": ask.session_id}
+        known = self.desk.registry.get(ServiceSampler, name)
+        repeated = known is not None and known.path is not None and known.path == ask.model_path
+        if not repeated:
+            with self.desk.shelf.still():
+                await self._add_sampler(name, ask, caller.owner)
+        return {"type": "create_sampling_session", "sampling_session_id": name}
+
+    async def _add_sampler(self, name: str, ask: SamplerAsk, owner: str) -> None:
+        facts = {"id": name, "owner": owner, "session": ask.session_id}
         if ask.model_path is not None:
-            saved = self.desk.registry.require(SavedVersion, ask.model_path, caller.owner)
+            saved = self.desk.registry.require_readable(SavedVersion, ask.model_path, owner)
             sampler = ServiceSampler(
                 **facts, base=saved.base, digest=saved.digest, path=ask.model_path
             )
@@ -296,7 +314,6 @@ class ServiceDoor:
                 f"sampling_session_seq_id: {name} is a sampler of other weights already"
             )
         await self.desk.add(sampler)
-        return {"type": "create_sampling_session", "sampling_session_id": name}
 
     async def describe_sampler(self, caller: ServiceCaller) -> dict[str, str | None]:
         """A sampler as clients describe one."""
@@ -319,7 +336,14 @@ class ServiceDoor:
             raise CallRefused(f"seq_id: expected 0 or more, got {ask.seq_id}")
         request_id = f"{sampler.id}#{ask.seq_id}"
         call = read_sample(ask, self._base(sampler.base), request_id)
-        await self.desk.submit_sample(sampler.id, ask.seq_id, call)
+        with self.desk.shelf.still():
+            known = await self.desk.wait(sampler.id, ask.seq_id, 0)
+            if known is None and not self.desk.shelf.has_weights(sampler):
+                raise CallRefused(
+                    f"the weights of sampler {sampler.id} were deleted, and its session has finished",
+                    404,
+                )
+            await self.desk.submit_sample(sampler.id, ask.seq_id, call)
         ids = [f"{request_id}:{i}" for i in range(ask.num_samples)]
         return {"request_id": request_id, "sample_sequence_ids": ids}
 

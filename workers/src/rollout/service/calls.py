@@ -61,15 +61,20 @@ class OptimStep(msgspec.Struct, frozen=True, tag="optim_step", kw_only=True):
 
 
 class SaveForSampler(msgspec.Struct, frozen=True, tag="save_weights_for_sampler", kw_only=True):
-    """Keep the weights to sample from, under ``name`` or, without one, for a sampler of this call's own."""
+    """Keep the weights to sample from, under ``name`` or, without one, for a sampler of this call's own.
+
+    ``ttl_seconds``: what is saved expires so long after the call was answered; unset: never.
+    """
 
     name: str | None = None
+    ttl_seconds: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class SaveState(msgspec.Struct, frozen=True, tag="save_state"):
-    """Keep the whole state, for another model to begin from."""
+    """Keep the whole state, for another model to begin from; ``ttl_seconds`` as of weights."""
 
     name: str
+    ttl_seconds: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class LoadState(msgspec.Struct, frozen=True, tag="load_state", kw_only=True):

@@ -40,18 +40,14 @@ from rollout.service.line import CallLine
 from rollout.service.refusals import CallRefused
 from rollout.service.registry import (
     Registry,
-    SavedState,
-    SavedVersion,
     ServiceModel,
     ServiceSampler,
     Thing,
     booked,
     read_thing,
-    sampler_of_call,
-    saved_path,
-    state_path,
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
+from rollout.service.saved.shelf import SaveCall, SavedShelf, ShelfSeams, find_loaded, find_save
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
 from rollout.service.turns import Turns
@@ -105,6 +101,8 @@ class TrainingDesk:
         self._computing = ThreadPoolExecutor(1, "service-models", initializer=numerics)
         self._writing = ThreadPoolExecutor(1, "service-book")
         self._creating = asyncio.Lock()
+        seams = ShelfSeams(add=self.add, loaded=self._loaded_states, waiting=lambda: self._samples)
+        self.shelf = SavedShelf(self.registry, keeper, seams)
         self._busy, self._closing = "", False
 
     async def open(self) -> None:
@@ -115,6 +113,7 @@ class TrainingDesk:
             await self._compute(partial(self._load, model))
         for line, seq in await self._write(self._book.unanswered):
             self._take_up(line, seq)
+        await self.shelf.tidy(time.time())
 
     async def close(self) -> None:
         """Let the call that is computed end, keep every model as it is, and free everything; idempotent."""
@@ -281,18 +280,21 @@ class TrainingDesk:
         self._busy = line.model_id
         try:
             found = await self._write(partial(self._book.find, line.model_id, seq))
-            made = await self._compute(partial(self._make_now, line, found))
-            await self._finish(line, seq, made)
+            save = None if found is None else find_save(found.call)
+            with self.shelf.still(needed=save is not None):
+                made = await self._compute(partial(self._make_now, line, found))
+                await self._finish(line, made, save)
         except Exception as error:
             # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
             log.exception("model=%s call=%d could not be made", line.model_id, seq)
             line.broken = _fault(seq, error)
             self._tell_all(line.model_id)
 
-    async def _finish(self, line: CallLine, seq: int, made: MadeCall) -> None:
+    async def _finish(self, line: CallLine, made: MadeCall, save: SaveCall | None) -> None:
+        seq = line.done + 1
         answer = msgspec.msgpack.decode(made.answer, type=ModelAnswer)  # pyrefly: ignore[bad-argument-type]
         if isinstance(answer, SavedAnswer):
-            await self._add_saved(line.model_id, seq, answer)
+            await self.shelf.add_saved((line.model_id, seq), answer, save)
         await self._write(partial(self._book.answer, line.model_id, seq, made.answer, made.chain))
         line.finish(made.chain)
         self._busy = ""
@@ -305,21 +307,6 @@ class TrainingDesk:
         assert thing is not None and found is not None
         model = self._memory.get(thing, lambda: self._closing)
         return make_call(model, self._keeper, line.chain, found)
-
-    async def _add_saved(self, model_id: str, seq: int, saved: SavedAnswer) -> None:
-        """What was saved is known before its call is answered; done again after a kill it changes nothing."""
-        model = self.registry.get(ServiceModel, model_id)
-        assert model is not None
-        facts = {"owner": model.owner, "base": model.base, "digest": saved.digest}
-        if saved.state:
-            path = state_path(model_id, saved.name or "")
-            await self.add(SavedState(id=path, model=model_id, adapter=model.adapter, **facts))
-        elif saved.name is not None:
-            path = saved_path(model_id, saved.name)
-            await self.add(SavedVersion(id=path, model=model_id, **facts))
-        else:
-            name = sampler_of_call(model_id, seq)
-            await self.add(ServiceSampler(id=name, session=model.session, **facts))
 
     async def _sample(self, sampler_id: str, seq: int) -> None:
         found = await self._write(partial(self._book.find, sampler_id, seq))
@@ -348,6 +335,9 @@ class TrainingDesk:
             weights = self._keeper.weights.read(sampler.digest)
             self._scorer.load(base, sampler.digest, weights)
         return add_scores(self._scorer, call, answer)
+
+    async def _loaded_states(self) -> set[str]:
+        return await self._write(lambda: set(find_loaded(self._book)))
 
     async def _accept(self, line: str, seq: int, digest: str, encoded: bytes) -> bool:
         """Whether the call is new. Raises CallRefused where another has its place."""

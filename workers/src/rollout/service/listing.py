@@ -12,6 +12,8 @@ from typing import Any
 from rollout.service.asking import ServiceCaller, ServiceDoor, describe_kind
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import (
+    AnySaved,
+    SavedStanding,
     SavedState,
     SavedVersion,
     ServiceModel,
@@ -99,25 +101,30 @@ async def _run(door: ServiceDoor, model: ServiceModel, checkpoints: list[Told]) 
 
 
 async def _checkpoints(door: ServiceDoor, owner: str) -> list[Told]:
-    """Newest first."""
+    """Newest first; what is gone is not among them."""
     found: list[tuple[float, Told]] = []
+    registry = door.desk.registry
     for kind, name in ((SavedState, "training"), (SavedVersion, "sampler")):
         times = await door.desk.times(kind)
-        found += [
-            (times[one.id], _checkpoint(one.id, name, times[one.id]))
-            for one in door.desk.registry.all(kind)
-            if one.owner == owner and one.id in times
-        ]
+        for one in registry.all(kind):
+            standing = registry.standing(one)
+            if one.owner == owner and one.id in times and not standing.gone:
+                size = door.desk.shelf.size(one)
+                found.append((times[one.id], _checkpoint(one, name, times[one.id], standing, size)))
     return [told for _, told in sorted(found, key=lambda one: -one[0])]
 
 
-def _checkpoint(path: str, kind: str, made: float) -> Told:
+def _checkpoint(
+    saved: AnySaved, kind: str, made: float, standing: SavedStanding, size: int | None
+) -> Told:
     return {
-        "checkpoint_id": "/".join(path.split("/")[3:]),
+        "checkpoint_id": "/".join(saved.id.split("/")[3:]),
         "checkpoint_type": kind,
         "time": _time(made),
-        "tinker_path": path,
-        "public": False,
+        "tinker_path": saved.id,
+        "size_bytes": size,
+        "public": standing.public,
+        "expires_at": None if standing.expires_at is None else _time(standing.expires_at),
     }
 
 

@@ -5,14 +5,14 @@ Everything here is in the book first; this is what a process remembers of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from rollout.ledger.sqlite.call_book import BookedThing
 from rollout.service.calls import AdapterAsk, encode_fact
 from rollout.service.chain import first_chain
-from rollout.service.refusals import unknown
+from rollout.service.refusals import CallRefused, unknown
 
 if TYPE_CHECKING:  # who reads a book loads no torch
     from rollout.service.training.bases import TrainingBase
@@ -21,6 +21,7 @@ PATH_SCHEME = "tinker://"
 """Clients accept no other."""
 
 T = TypeVar("T", bound="Thing")
+S = TypeVar("S", bound="SavedVersion | SavedState")
 
 
 class Thing(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,20 +64,39 @@ class ServiceModel(Thing, frozen=True, kw_only=True, tag="model"):
 
 
 class SavedVersion(Thing, frozen=True, kw_only=True, tag="weights"):
-    """Weights that a model was saved as; the id is the path that clients name them by."""
+    """Weights that a model was saved as; the id is the path that clients name them by.
+
+    ``expires_at`` (seconds since 1970) as it was asked for with the call; a later ``SavedChange`` may say another.
+    """
 
     model: str
     base: str
     digest: str
+    expires_at: float | None = None
 
 
 class SavedState(Thing, frozen=True, kw_only=True, tag="state"):
-    """A state that a model was saved as; the id is the path that clients name it by. ``adapter`` as of the model."""
+    """A state that a model was saved as; the id is the path that clients name it by. ``adapter`` as of the model, ``expires_at`` as of weights."""
 
     model: str
     base: str
     adapter: AdapterAsk | None
     digest: str
+    expires_at: float | None = None
+
+
+AnySaved = SavedVersion | SavedState
+
+
+class SavedChange(Thing, frozen=True, kw_only=True, tag="change"):
+    """What became of something saved, in the order of these; the id is its path and how many there were before.
+
+    ``expires``: it does at ``expires_at`` (seconds since 1970), or, None, never.
+    """
+
+    path: str
+    change: Literal["deleted", "expired", "published", "withdrawn", "expires"]
+    expires_at: float | None = None
 
 
 class ServiceSampler(Thing, frozen=True, kw_only=True, tag="sampler"):
@@ -102,9 +122,19 @@ AnyThing = (
     | ServiceModel
     | SavedVersion
     | SavedState
+    | SavedChange
     | ServiceSampler
     | ServedBase
 )
+
+
+class SavedStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes have made of something saved; ``gone``: how it went, empty while it is there."""
+
+    changes: int = 0
+    gone: str = ""
+    public: bool = False
+    expires_at: float | None = None
 
 
 def base_id(name: str, digest: str) -> str:
@@ -117,10 +147,16 @@ class Registry:
 
     def __init__(self) -> None:
         self._known: dict[tuple[type, str], Thing] = {}
+        self._standings: dict[str, SavedStanding] = {}
 
     def add(self, thing: Thing) -> None:
         """Remember a thing; the first of an id stays."""
-        self._known.setdefault((type(thing), thing.id), thing)
+        place = (type(thing), thing.id)
+        if place in self._known:
+            return
+        self._known[place] = thing
+        if isinstance(thing, SavedChange):
+            self._standings[thing.path] = _changed(self._standing(thing.path), thing)
 
     def get(self, kind: type[T], name: str) -> T | None:
         """The thing, whoever's it is."""
@@ -135,9 +171,58 @@ class Registry:
             raise unknown(str(kind.__struct_config__.tag), name)
         return found
 
+    def saved(self, path: str) -> AnySaved | None:
+        """What was saved under a path, whoever's it is and whatever became of it."""
+        return self.get(SavedVersion, path) or self.get(SavedState, path)
+
+    def standing(self, saved: AnySaved) -> SavedStanding:
+        """What became of something saved."""
+        return self._standing(saved.id)
+
+    def require_own(self, path: str, owner: str, *, gone: bool = False) -> AnySaved:
+        """What the owner saved under a path. Raises CallRefused for none, another's, and unless ``gone`` one that went."""
+        found = self.saved(path)
+        if found is None or found.owner != owner:
+            raise unknown("checkpoint", path)
+        if not gone:
+            _refuse_gone(found, self.standing(found))
+        return found
+
+    def require_readable(self, kind: type[S], path: str, owner: str) -> S:
+        """The owner's, or a published one. Raises CallRefused where it is neither, or went."""
+        found = self.get(kind, path)
+        public = found is not None and self.standing(found).public
+        if found is None or (found.owner != owner and not public):
+            raise unknown(str(kind.__struct_config__.tag), path)
+        _refuse_gone(found, self.standing(found))
+        return found
+
+    def _standing(self, path: str) -> SavedStanding:
+        known = self._standings.get(path)
+        if known is None:
+            saved = self.saved(path)
+            known = SavedStanding(expires_at=None if saved is None else saved.expires_at)
+        return known
+
     def all(self, kind: type[T]) -> list[T]:
         """Every one of a kind, oldest first."""
         return [one for one in self._known.values() if isinstance(one, kind)]
+
+
+def _changed(standing: SavedStanding, change: SavedChange) -> SavedStanding:
+    """The standing behind one more change; what is gone stays gone."""
+    gone = standing.gone or (change.change if change.change in ("deleted", "expired") else "")
+    public = {"published": True, "withdrawn": False}.get(change.change, standing.public)
+    expires = change.expires_at if change.change == "expires" else standing.expires_at
+    return SavedStanding(
+        changes=standing.changes + 1, gone=gone, public=public and not gone, expires_at=expires
+    )
+
+
+def _refuse_gone(saved: AnySaved, standing: SavedStanding) -> None:
+    if standing.gone:
+        how = "has expired" if standing.gone == "expired" else "was deleted"
+        raise CallRefused(f"{saved.id} {how}; save under another name, or load another", 404)
 
 
 def booked(thing: Thing) -> BookedThing:
@@ -152,14 +237,19 @@ def read_thing(found: BookedThing) -> AnyThing:
     return msgspec.msgpack.decode(found.body, type=AnyThing)  # pyrefly: ignore[bad-argument-type] - msgspec takes unions
 
 
+def checkpoint_path(model_id: str, kind: str, name: str) -> str:
+    """How clients name what was saved; whether there is such a thing is asked elsewhere."""
+    return f"{PATH_SCHEME}{model_id}/{kind}/{name}"
+
+
 def saved_path(model_id: str, name: str) -> str:
     """How clients name saved weights."""
-    return f"{PATH_SCHEME}{model_id}/sampler_weights/{name}"
+    return checkpoint_path(model_id, "sampler_weights", name)
 
 
 def state_path(model_id: str, name: str) -> str:
     """How clients name a saved state."""
-    return f"{PATH_SCHEME}{model_id}/weights/{name}"
+    return checkpoint_path(model_id, "weights", name)
 
 
 def sampler_of_call(model_id: str, seq: int) -> str:

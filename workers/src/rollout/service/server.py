@@ -107,6 +107,7 @@ async def _work(desk: TrainingDesk, stop: asyncio.Event, beside: Mapping[str, Du
         stop.wait(),
         keep_going("models", desk.compute_forever),
         keep_going("samplers", desk.sample_forever),
+        keep_going("expiries", desk.shelf.tidy_forever),
         *(keep_going(name, duty) for name, duty in beside.items()),
     )
 

@@ -33,6 +33,7 @@ from rollout.ledger.sqlite.opening import (
 from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
 
 FORMAT = 1
+SHORT_AT_ONCE = 1024
 
 _SCHEMA = """
 CREATE TABLE book (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), identity TEXT NOT NULL, created_at REAL NOT NULL);
@@ -159,6 +160,17 @@ class CallBook:
         rows = self._read("SELECT line, seq FROM calls WHERE answer IS NULL ORDER BY line, seq")
         return [(line, seq) for line, seq in rows]
 
+    def short_calls(self, marks: bytes, bytes_max: int) -> Iterator[bytes]:
+        """Calls of at most so many bytes that have ``marks`` in them, some at a time; longer ones are not read."""
+        line, seq = "", -1
+        sql = (
+            "SELECT line, seq, call FROM calls WHERE (line, seq) > (?, ?) AND length(call) <= ?"
+            " AND instr(call, ?) > 0 ORDER BY line, seq LIMIT ?"
+        )
+        while rows := self._read(sql, (line, seq, bytes_max, marks, SHORT_AT_ONCE)):
+            yield from (row[2] for row in rows)
+            line, seq = rows[-1][:2]
+
     def _calls(self, where: str, values: tuple[str | int, ...]) -> list[BookedCall]:
         names = "line, seq, digest, call, answer, chain"
         return [
@@ -166,7 +178,7 @@ class CallBook:
             for a, b, c, d, e, f in self._read(f"SELECT {names} FROM calls WHERE {where}", values)
         ]
 
-    def _read(self, sql: str, values: tuple[str | int, ...] = ()) -> list[tuple]:  # pyrefly: ignore[implicit-any] - columns differ
+    def _read(self, sql: str, values: tuple[str | int | bytes, ...] = ()) -> list[tuple]:  # pyrefly: ignore[implicit-any] - columns differ
         with self._mutex:
             try:
                 return self._connection.execute(sql, values).fetchall()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,6 +21,9 @@ from safetensors.torch import load_file, save_file
 from rollout.errors import StoreError
 from rollout.weights.digest import digest_tensors
 
+SUFFIX = ".safetensors"
+TAKEN_AWAY = ".gone-"
+"""Before the name of a file whose bytes nobody needs."""
 FACTS = "rollout"
 """The entry of a file's metadata that says what it is of."""
 
@@ -53,7 +57,38 @@ class SavedTensors:
 
     def path(self, digest: str) -> Path:
         """Where the tensors of a digest lie."""
-        return self._folder / f"{digest.replace(':', '-')}.safetensors"
+        return self._folder / f"{digest.replace(':', '-')}{SUFFIX}"
+
+    def digests(self) -> set[str]:
+        """Of which tensors there is a file."""
+        if not self._folder.is_dir():
+            return set()
+        names = (path.name for path in self._folder.iterdir() if not path.name.startswith("."))
+        return {name.removesuffix(SUFFIX).replace("-", ":", 1) for name in names}
+
+    def size(self, digest: str) -> int | None:
+        """Bytes of a file; None where there is none."""
+        with suppress(FileNotFoundError):
+            return self.path(digest).stat().st_size
+        return None
+
+    def take_away(self, digest: str) -> None:
+        """Tensors are there no more, at once; their bytes stay until ``empty``. Again: nothing. Raises StoreError."""
+        path = self.path(digest)
+        try:
+            path.rename(path.with_name(f"{TAKEN_AWAY}{path.name}"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"{path} cannot be taken away: {error}") from error
+
+    def empty(self) -> None:
+        """Remove the bytes of what was taken away, now or by a process that was killed. Raises StoreError."""
+        try:
+            for path in self._folder.glob(f"{TAKEN_AWAY}*"):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self._folder} cannot be emptied: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from blake3 import blake3
+from msgspec import UNSET, UnsetType
 
 from rollout.learner.model.adapter import LoraTarget
 from rollout.service.calls import OptimStep, SaveForSampler, SaveState
@@ -27,6 +28,8 @@ from rollout.service.wire.requests import (
 RANK_MAX = 256
 NAME_MAX = 128
 SEED_MAX = 2**63 - 1
+TTL_MIN, TTL_MAX = 3600, 10 * 365 * 86_400
+"""Seconds; the client's bounds."""
 
 
 def read_adapter(
@@ -92,26 +95,37 @@ def read_save(ask: SamplerSaveAsk) -> SaveForSampler:
     """Weights to keep; a sampler of them is named after the call, whatever number the client counts. Raises CallRefused."""
     if ask.kind != "snapshot":
         raise not_offered(f"kind {ask.kind!r}: weights that change under a sampler", "use snapshot")
-    if ask.ttl_seconds is not None:
-        raise not_offered(
-            "ttl_seconds: weights that expire", "leave it out, and remove the folder yourself"
-        )
     if ask.path is not None:
         check_name("path", ask.path)
-        return SaveForSampler(name=ask.path)
+        return SaveForSampler(name=ask.path, ttl_seconds=_read_ttl(ask.ttl_seconds))
     if ask.sampling_session_seq_id is None:
         raise CallRefused("expected path or sampling_session_seq_id; give one of them")
+    if ask.ttl_seconds is not None:
+        raise not_offered("ttl_seconds: weights without a name that expire", "give them a name")
     return SaveForSampler()
 
 
 def read_state_save(ask: StateSaveAsk) -> SaveState:
     """A state to keep. Raises CallRefused."""
-    if ask.ttl_seconds is not None:
-        raise not_offered("ttl_seconds: a state that expires", "leave it out")
     if ask.overwrite:
         raise not_offered("overwrite: another state under the same name", "choose another name")
     check_name("path", ask.path or "")
-    return SaveState(ask.path or "")
+    return SaveState(ask.path or "", ttl_seconds=_read_ttl(ask.ttl_seconds))
+
+
+def check_ttl(ttl_seconds: int) -> None:
+    """Raise CallRefused for a time after which nothing can expire."""
+    if not TTL_MIN <= ttl_seconds <= TTL_MAX:
+        raise CallRefused(
+            f"ttl_seconds: expected {TTL_MIN} (an hour) to {TTL_MAX} (ten years), got {ttl_seconds}"
+        )
+
+
+def _read_ttl(ttl_seconds: int | None) -> int | UnsetType:
+    if ttl_seconds is None:
+        return UNSET
+    check_ttl(ttl_seconds)
+    return ttl_seconds
 
 
 def check_load(ask: StateLoadAsk, base: str) -> None:

@@ -132,6 +132,12 @@ class StateLoadAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     type: Literal["load_weights"] = "load_weights"
 
 
+class ExpiryAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """When something saved expires, in seconds from now; None: never."""
+
+    ttl_seconds: int | None
+
+
 class PlacedAsk(msgspec.Struct, kw_only=True):
     """What every call on a model says, whatever else it is."""
 
