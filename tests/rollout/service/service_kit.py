@@ -21,6 +21,7 @@ from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
 from rollout.service.tenants.door import KEY_PREFIX, KeyDoor
+from rollout.service.tenants.room import BODY_BOUNDS, QUEUE_BOUNDS, RoomBounds
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.losses import PROTOBUF_TYPE
 from rollout.service.wire.schema import FLOAT32, INT64, WIRE
@@ -104,6 +105,11 @@ class WireClient:
     async def backward(
         self, data: Sequence[Any], loss: str = "cross_entropy", seq: int | None = None, **more: Any
     ) -> tuple[int, Any]:
+        return (await self.backward_with_headers(data, loss, seq, **more))[:2]
+
+    async def backward_with_headers(
+        self, data: Sequence[Any], loss: str = "cross_entropy", seq: int | None = None, **more: Any
+    ) -> tuple[int, Any, Mapping[str, str]]:
         ask = WIRE["ForwardBackwardRequest"](
             model_id=self.model, seq_id=self.next_seq(seq), loss_fn=loss, data=data
         )
@@ -114,7 +120,7 @@ class WireClient:
         async with self.http.post(
             f"{PREFIX}/forward_backward", data=ask.SerializeToString(), headers=headers
         ) as reply:
-            return reply.status, await reply.json()
+            return reply.status, await reply.json(), reply.headers
 
     async def step(self, seq: int | None = None, **params: float) -> tuple[int, Any]:
         ask = {"model_id": self.model, "seq_id": self.next_seq(seq), "adam_params": STEP | params}
@@ -224,14 +230,15 @@ class RunningService:
     """One process's worth of service; ``stop`` ends it as a kill would: nothing is written any more."""
 
     desk: TrainingDesk
+    door: ServiceDoor
     book: CallBook
     http: TestClient
     keys: KeyFile
     tasks: list[asyncio.Task]
     folder: Path
 
-    def client(self, name: str = "one") -> WireClient:
-        key = self.keys.create(name, KeyLimits(), now=0.0, expires=None)
+    def client(self, name: str = "one", **limits: Any) -> WireClient:
+        key = self.keys.create(name, KeyLimits(**limits), now=0.0, expires=None)
         return WireClient(http=self.http, key=KEY_PREFIX + key)
 
     def follow(self, client: WireClient) -> WireClient:
@@ -270,6 +277,8 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
         models_in_memory: int = 64,
         bytes_in_memory: int | None = None,
         full_weights: tuple[str, ...] = (),
+        queue: RoomBounds = QUEUE_BOUNDS,
+        bodies: RoomBounds = BODY_BOUNDS,
     ) -> RunningService:
         book = CallBook(place / "calls.sqlite", IDENTITY)
         desk = TrainingDesk(
@@ -279,6 +288,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             threads=1,
             models_in_memory=models_in_memory,
             bytes_in_memory=bytes_in_memory,
+            queue=queue,
         )
         keys = KeyFile(folder / "keys")
         try:
@@ -288,7 +298,12 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             book.close()
             raise
         door = ServiceDoor(
-            desk, KeyDoor(keys), 0.2, skip_unembed=skip_unembed, full_weights=full_weights
+            desk,
+            KeyDoor(keys),
+            0.2,
+            skip_unembed=skip_unembed,
+            full_weights=full_weights,
+            bodies=bodies,
         )
         http = TestClient(TestServer(build_service(door, 1 << 24)))
         await http.start_server()
@@ -297,6 +312,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
         )
         one = RunningService(
             desk=desk,
+            door=door,
             book=book,
             http=http,
             keys=keys,

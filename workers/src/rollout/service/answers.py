@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rollout.ledger.sqlite.call_book import BookedCall
-from rollout.service.asking import CREATED, ServiceCaller, ServiceDoor, parse_request_id
+from rollout.service.asking import CREATED, ServiceCaller, ServiceDoor
 from rollout.service.calls import (
     LoadedAnswer,
     LossAnswer,
@@ -66,6 +66,14 @@ async def reply_to(door: ServiceDoor, caller: ServiceCaller) -> FutureReply:
     if found.answer is None:
         return _not_yet(door, ask.request_id, line)
     return _model_reply(found, registry) if model is not None else _sample_reply(found)
+
+
+def parse_request_id(request_id: str) -> tuple[str, int]:
+    """The line and the place of a call. Raises CallRefused."""
+    line, _, seq = request_id.rpartition("#")
+    if not line or not seq.isascii() or not seq.isdecimal() or len(seq) > 18:
+        raise unknown("request", request_id)
+    return line, int(seq)
 
 
 def _not_yet(door: ServiceDoor, request_id: str, line: str) -> FutureReply:

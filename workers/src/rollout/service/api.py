@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from rollout.service.listing import LISTINGS
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import checkpoint_path
 from rollout.service.saved.changing import CHANGES
+from rollout.service.tenants.bodies import held_body
 
 log = logging.getLogger(__name__)
 
@@ -120,30 +122,34 @@ async def _answer(
     call: Callable[[ServiceDoor, ServiceCaller], Awaitable[Any]],
     request: web.Request,
 ) -> web.StreamResponse:
-    return _json(await call(door, await _caller(door, request)))
+    async with _caller(door, request) as caller:
+        return _json(await call(door, caller))
 
 
 async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamResponse:
-    reply: FutureReply = await reply_to(door, await _caller(door, request))
+    async with _caller(door, request) as caller:
+        reply: FutureReply = await reply_to(door, caller)
     return web.Response(
         body=reply.body, status=reply.status, content_type=reply.content_type, headers=reply.headers
     )
 
 
-async def _caller(door: ServiceDoor, request: web.Request) -> ServiceCaller:
+@asynccontextmanager
+async def _caller(door: ServiceDoor, request: web.Request) -> AsyncIterator[ServiceCaller]:
     key = door.identify(request.headers.get("X-API-Key", ""))
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise not_offered("Content-Encoding: a compressed body", "send it as it is")
     place = request.match_info
-    return ServiceCaller(
-        key=key,
-        body=await request.read(),
-        name=place.get("id", ""),
-        checkpoint=checkpoint_path(place["id"], place["kind"], place["name"])
-        if "kind" in place
-        else "",
-        query=dict(request.query),
-    )
+    async with held_body(request, door.bodies, key.name) as body:
+        yield ServiceCaller(
+            key=key,
+            body=body,
+            name=place.get("id", ""),
+            checkpoint=checkpoint_path(place["id"], place["kind"], place["name"])
+            if "kind" in place
+            else "",
+            query=dict(request.query),
+        )
 
 
 async def _refuse(path: str, instead: str, request: web.Request) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from rollout.inference.gateway.keys import ApiKey
+from rollout.inference.gateway.rules.limits import allows
 from rollout.service.calls import AdapterAsk, LoadState, ModelCall, RefusedCall
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.making import read_call
-from rollout.service.refusals import CallRefused, not_offered, unknown
+from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import (
     FinishedSession,
     ModelStart,
@@ -25,6 +27,7 @@ from rollout.service.registry import (
     new_model,
 )
 from rollout.service.tenants.door import KeyDoor
+from rollout.service.tenants.room import BODY_BOUNDS, RoomBounds, SharedRoom
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.conversions import (
     check_fits,
@@ -91,11 +94,13 @@ class ServiceDoor:
         *,
         skip_unembed: bool = False,
         full_weights: Collection[str] = (),
+        bodies: RoomBounds = BODY_BOUNDS,
     ) -> None:
         self.desk = desk
         self.poll_seconds = poll_seconds
         self._skip_unembed, self._full_weights = skip_unembed, frozenset(full_weights)
         self.identify = keys.key
+        self.bodies = SharedRoom(bodies, "bodies of requests that are read")
 
     async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
         """Nothing that differs from what clients do by themselves."""
@@ -115,6 +120,7 @@ class ServiceDoor:
     async def create_session(self, caller: ServiceCaller) -> dict[str, str]:
         """A session of the caller's."""
         ask = read_body(caller.body, SessionAsk)
+        self.desk.use.count_request(caller.key, time.monotonic())
         name = uuid.uuid4().hex
         about = msgspec.json.encode(ask).decode()
         await self.desk.add(ServiceSession(id=name, owner=caller.owner, about=about))
@@ -138,8 +144,7 @@ class ServiceDoor:
         return {}
 
     async def capabilities(self, caller: ServiceCaller) -> dict[str, Any]:
-        """The base models."""
-        del caller
+        """The base models that the key may ask for."""
         models = [
             {
                 "model_name": base.name,
@@ -148,14 +153,15 @@ class ServiceDoor:
                 "sampleable": True,
             }
             for base in self.desk.bases.values()
+            if allows(caller.key, base.name)
         ]
         return {"supported_models": models}
 
     async def create_model(self, caller: ServiceCaller) -> dict[str, str]:
         """A model, made when this returns; its answer is asked for as any other's."""
         ask = read_body(caller.body, ModelAsk)
-        self._open_session(ask.session_id, caller.owner)
-        base = self._base(ask.base_model)
+        self._open_session(ask.session_id, caller.key)
+        base = self._base(ask.base_model, caller.key)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
         adapter = read_adapter(
             ask,
@@ -164,7 +170,7 @@ class ServiceDoor:
             full_weights=base.name in self._full_weights,
         )
         ids = (model_id, ask.session_id, caller.owner)
-        await self.desk.create_model(new_model(ids, base, adapter))
+        await self.desk.create_model(new_model(ids, base, adapter), caller.key)
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
 
     async def load_state(self, caller: ServiceCaller) -> dict[str, str]:
@@ -172,16 +178,16 @@ class ServiceDoor:
         ask = read_body(caller.body, StateLoadAsk)
         if ask.session_id is None or ask.model_seq_id is None:
             return await self._load_in_place(caller, ask)
-        self._open_session(ask.session_id, caller.owner)
+        self._open_session(ask.session_id, caller.key)
         model_id = model_id_of(ask.session_id, ask.model_seq_id)
         if not self._is_begun(model_id, ask, caller.owner):
             saved = self.desk.registry.require_readable(SavedState, ask.path, caller.owner)
             check_load(ask, saved.base)
             start = ModelStart(state=saved.digest, optimizer=ask.optimizer, path=ask.path)
             ids = (model_id, ask.session_id, caller.owner)
-            model = new_model(ids, self._base(saved.base), saved.adapter, start)
+            model = new_model(ids, self._base(saved.base, caller.key), saved.adapter, start)
             with self.desk.shelf.still():
-                await self.desk.create_model(model)
+                await self.desk.create_model(model, caller.key)
         return {"request_id": f"{model_id}#{CREATED}", "model_id": model_id}
 
     def _is_begun(self, model_id: str, ask: StateLoadAsk, owner: str) -> bool:
@@ -200,7 +206,7 @@ class ServiceDoor:
                 call = self._read_load(model, ask)
             except CallRefused as refusal:
                 call = RefusedCall(why=f"{ask.path[:200]}: {refusal}")
-        return await self._submit(caller.owner, model.id, placed.seq_id, call)
+        return await self._submit(caller.key, model.id, placed.seq_id, call)
 
     async def _known_load(
         self, placed: PlacedAsk, ask: StateLoadAsk
@@ -271,7 +277,7 @@ class ServiceDoor:
         model_id, seq, call = parse_forward_backward(caller.body)
         if isinstance(call, CallRefused):
             call = RefusedCall(why=str(call))
-        return await self._submit(caller.owner, model_id, seq, call)
+        return await self._submit(caller.key, model_id, seq, call)
 
     async def optim_step(self, caller: ServiceCaller) -> dict[str, str]:
         """A step of the optimizer."""
@@ -288,24 +294,25 @@ class ServiceDoor:
     async def create_sampler(self, caller: ServiceCaller) -> dict[str, str]:
         """A sampler of a base model or of saved weights."""
         ask = read_body(caller.body, SamplerAsk)
-        self._open_session(ask.session_id, caller.owner)
+        self._open_session(ask.session_id, caller.key)
         name = sampler_id(ask.session_id, ask.sampling_session_seq_id)
         known = self.desk.registry.get(ServiceSampler, name)
         repeated = known is not None and known.path is not None and known.path == ask.model_path
         if not repeated:
             with self.desk.shelf.still():
-                await self._add_sampler(name, ask, caller.owner)
+                await self._add_sampler(name, ask, caller.key)
         return {"type": "create_sampling_session", "sampling_session_id": name}
 
-    async def _add_sampler(self, name: str, ask: SamplerAsk, owner: str) -> None:
-        facts = {"id": name, "owner": owner, "session": ask.session_id}
+    async def _add_sampler(self, name: str, ask: SamplerAsk, key: ApiKey) -> None:
+        facts = {"id": name, "owner": key.name, "session": ask.session_id}
         if ask.model_path is not None:
-            saved = self.desk.registry.require_readable(SavedVersion, ask.model_path, owner)
+            saved = self.desk.registry.require_readable(SavedVersion, ask.model_path, key.name)
+            base = self._base(saved.base, key)
             sampler = ServiceSampler(
-                **facts, base=saved.base, digest=saved.digest, path=ask.model_path
+                **facts, base=base.name, digest=saved.digest, path=ask.model_path
             )
         else:
-            base = self._base(ask.base_model or "")
+            base = self._base(ask.base_model or "", key)
             digest = await self.desk.weights_of_base(base)
             sampler = ServiceSampler(**facts, base=base.name, digest=digest)
         known = self.desk.registry.get(ServiceSampler, name)
@@ -335,7 +342,7 @@ class ServiceDoor:
         if not 0 <= ask.seq_id < 2**63:
             raise CallRefused(f"seq_id: expected 0 or more, got {ask.seq_id}")
         request_id = f"{sampler.id}#{ask.seq_id}"
-        call = read_sample(ask, self._base(sampler.base), request_id)
+        call = read_sample(ask, self._base(sampler.base, caller.key), request_id)
         with self.desk.shelf.still():
             known = await self.desk.wait(sampler.id, ask.seq_id, 0)
             if known is None and not self.desk.shelf.has_weights(sampler):
@@ -343,7 +350,7 @@ class ServiceDoor:
                     f"the weights of sampler {sampler.id} were deleted, and its session has finished",
                     404,
                 )
-            await self.desk.submit_sample(sampler.id, ask.seq_id, call)
+            await self.desk.submit_sample(sampler.id, ask.seq_id, call, caller.key)
         ids = [f"{request_id}:{i}" for i in range(ask.num_samples)]
         return {"request_id": request_id, "sample_sequence_ids": ids}
 
@@ -355,23 +362,28 @@ class ServiceDoor:
             call: ModelCall = read(read_body(caller.body, kind))
         except CallRefused as refusal:
             call = RefusedCall(why=str(refusal))
-        return await self._submit(caller.owner, placed.model_id, placed.seq_id, call)
+        return await self._submit(caller.key, placed.model_id, placed.seq_id, call)
 
-    async def _submit(self, owner: str, model_id: str, seq: int, call: ModelCall) -> dict[str, str]:
-        model = self.desk.registry.require(ServiceModel, model_id, owner)
-        await self.desk.submit(model.id, seq, call)
+    async def _submit(
+        self, key: ApiKey, model_id: str, seq: int, call: ModelCall
+    ) -> dict[str, str]:
+        model = self.desk.registry.require(ServiceModel, model_id, key.name)
+        self._base(model.base, key)
+        await self.desk.submit(model.id, seq, call, key)
         return {"request_id": f"{model.id}#{seq}", "model_id": model.id}
 
-    def _open_session(self, name: str, owner: str) -> None:
-        self.desk.registry.require(ServiceSession, name, owner)
+    def _open_session(self, name: str, key: ApiKey) -> None:
+        self.desk.registry.require(ServiceSession, name, key.name)
+        self.desk.use.count_request(key, time.monotonic())
         if self.desk.registry.get(FinishedSession, name) is not None:
             raise CallRefused(f"session {name} has finished; create another")
 
-    def _base(self, name: str) -> TrainingBase:
+    def _base(self, name: str, key: ApiKey) -> TrainingBase:
         base = self.desk.bases.get(name)
-        if base is None:
+        if base is None or not allows(key, name):
+            there = ", ".join(one for one in self.desk.bases if allows(key, one))
             raise CallRefused(
-                f"base_model: {name[:200]!r} is not served; there are {', '.join(self.desk.bases)}",
+                f"base_model: {name[:200]!r} is not served to this key; there are {there or 'none'}",
                 422,
             )
         return base
@@ -380,11 +392,3 @@ class ServiceDoor:
 def describe_kind(adapter: AdapterAsk | None) -> dict[str, Any]:
     """How clients tell adapters from models whose weights are all trained."""
     return {"is_lora": adapter is not None, "lora_rank": adapter and adapter.rank}
-
-
-def parse_request_id(request_id: str) -> tuple[str, int]:
-    """The line and the place of a call. Raises CallRefused."""
-    line, _, seq = request_id.rpartition("#")
-    if not line or not seq.isascii() or not seq.isdecimal() or len(seq) > 18:
-        raise unknown("request", request_id)
-    return line, int(seq)

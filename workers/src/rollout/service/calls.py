@@ -87,10 +87,14 @@ class LoadState(msgspec.Struct, frozen=True, tag="load_state", kw_only=True):
     optimizer: bool
 
 
-class RefusedCall(msgspec.Struct, frozen=True, tag="refused_call"):
-    """A call whose content is refused: it takes its place in the order, since clients count it, and changes nothing."""
+class RefusedCall(msgspec.Struct, frozen=True, tag="refused_call", omit_defaults=True):
+    """A call that is refused as it comes: it takes its place in the order, since clients count it, and changes nothing.
+
+    ``of``: the digest of the call that its key had no quota for; empty: the content was at fault.
+    """
 
     why: str
+    of: str = ""
 
 
 ModelCall = ForwardBackward | OptimStep | SaveForSampler | SaveState | LoadState | RefusedCall

@@ -21,6 +21,7 @@ import msgspec
 
 from rollout.common.machine_memory import usable_memory
 from rollout.errors import LedgerError
+from rollout.inference.gateway.keys import ApiKey
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
 from rollout.service.calls import (
@@ -29,7 +30,6 @@ from rollout.service.calls import (
     SampleAnswer,
     SampleCall,
     SavedAnswer,
-    digest_fact,
     encode_fact,
 )
 from rollout.service.kept.making import MadeCall, make_call
@@ -48,6 +48,10 @@ from rollout.service.registry import (
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.saved.shelf import SaveCall, SavedShelf, ShelfSeams, find_loaded, find_save
+from rollout.service.tenants.intake import CallIntake
+from rollout.service.tenants.room import QUEUE_BOUNDS, RoomBounds
+from rollout.service.tenants.sizes import KeptSizes
+from rollout.service.tenants.use import TenantUse, check_models
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
 from rollout.service.turns import Turns
@@ -58,10 +62,6 @@ MODELS_MAX = 1024
 """Models of one book, those of every key."""
 MODELS_IN_MEMORY = 64
 """Models in memory, unless the service is told otherwise; the others are on the disk until a call needs them."""
-SAMPLES_WAITING_MAX = 4096
-"""Sampling calls of one tenant that may wait."""
-SAMPLES_OF_ALL_MAX = 65_536
-"""Of all tenants together."""
 
 T = TypeVar("T")
 
@@ -78,9 +78,13 @@ class TrainingDesk:
         *,
         models_in_memory: int = MODELS_IN_MEMORY,
         bytes_in_memory: int | None = None,
+        queue: RoomBounds = QUEUE_BOUNDS,
     ) -> None:
         self.bases = bases
         self.registry = Registry()
+        self.use = TenantUse(queue)
+        sizes = KeptSizes(registry=self.registry, keeper=keeper, bases=bases)
+        self._intake = CallIntake(book, self._write, self.use, sizes)
         self._book = book
         self._keeper = keeper
         self._replay = Replay(book=book, keeper=keeper, bases=bases)
@@ -109,10 +113,11 @@ class TrainingDesk:
         """Read the book and make its answered calls again. Raises LedgerError where one comes to another chain."""
         for found in await self._write(self._book.things):
             self.registry.add(read_thing(found))
+        await self._intake.open()
         for model in self.registry.all(ServiceModel):
             await self._compute(partial(self._load, model))
         for line, seq in await self._write(self._book.unanswered):
-            self._take_up(line, seq)
+            await self._take_up(line, seq)
         await self.shelf.tidy(time.time())
 
     async def close(self) -> None:
@@ -145,12 +150,12 @@ class TrainingDesk:
         await self._write(partial(self._book.put, booked(thing)))
         self.registry.add(thing)
 
-    async def create_model(self, thing: ServiceModel) -> None:
+    async def create_model(self, thing: ServiceModel, key: ApiKey) -> None:
         """Make a model. Raises CallRefused for one too many, and for another of the same id."""
         async with self._creating:
-            await self._create(thing)
+            await self._create(thing, key)
 
-    async def _create(self, thing: ServiceModel) -> None:
+    async def _create(self, thing: ServiceModel, key: ApiKey) -> None:
         known = self.registry.get(ServiceModel, thing.id)
         if known is not None:
             if known != thing:
@@ -158,6 +163,8 @@ class TrainingDesk:
                     f"model {thing.id} was created otherwise; another model has another model_seq_id"
                 )
             return
+        owned = [one for one in self.registry.all(ServiceModel) if one.owner == key.name]
+        check_models(key, len(owned))
         if len(self._lines) >= MODELS_MAX:
             raise CallRefused(
                 f"this service has {MODELS_MAX} models, the most there may be; begin another with --folder",
@@ -168,26 +175,14 @@ class TrainingDesk:
         self._lines[thing.id] = CallLine(model_id=thing.id, chain=thing.chain)
         await self._compute(partial(self._memory.put, thing.id, model, self._busy))
 
-    async def submit(self, model_id: str, seq: int, call: ModelCall) -> None:
+    async def submit(self, model_id: str, seq: int, call: ModelCall, key: ApiKey) -> None:
         """Take a call in. Raises CallRefused for a place that is taken by another, or that none can take."""
-        line = self._lines[model_id]
-        line.check_place(seq)
-        encoded = encode_fact(call)
-        digest = digest_fact(encoded)
-        await self._accept(model_id, seq, digest, encoded)
-        line.add(seq)
+        await self._intake.take(self._lines[model_id], seq, call, key)
         self._wake.set()
 
-    async def submit_sample(self, sampler_id: str, seq: int, call: SampleCall) -> None:
+    async def submit_sample(self, sampler_id: str, seq: int, call: SampleCall, key: ApiKey) -> None:
         """Take a sampling call in; its places need not be taken in order. Raises CallRefused."""
-        if self._samples_of(sampler_id) >= SAMPLES_WAITING_MAX:
-            raise CallRefused(
-                f"{SAMPLES_WAITING_MAX} sampling calls of this key wait already; try again", 429
-            )
-        if sum(map(len, self._samples.values())) >= SAMPLES_OF_ALL_MAX:
-            raise CallRefused(f"{SAMPLES_OF_ALL_MAX} sampling calls wait already; try again", 429)
-        encoded = encode_fact(call)
-        is_new = await self._accept(sampler_id, seq, digest_fact(encoded), encoded)
+        is_new = await self._intake.take_sample(sampler_id, seq, call, key)
         if is_new and not self.fault(sampler_id):
             self._samples.setdefault(sampler_id, deque()).append(seq)
             self._wake_sampler.set()
@@ -262,15 +257,6 @@ class TrainingDesk:
         assert thing is not None
         return thing.owner
 
-    def _samples_of(self, sampler_id: str) -> int:
-        """Sampling calls that wait of the tenant that the sampler is of."""
-        owner = self._owner(ServiceSampler, sampler_id)
-        return sum(
-            len(waiting)
-            for name, waiting in self._samples.items()
-            if self._owner(ServiceSampler, name) == owner
-        )
-
     async def weights_of_base(self, base: TrainingBase) -> str:
         """The digest of a base model's own weights, kept to sample from."""
         return await self._compute(partial(self._keeper.weights.keep, dict(base.weights)))
@@ -295,7 +281,10 @@ class TrainingDesk:
         answer = msgspec.msgpack.decode(made.answer, type=ModelAnswer)  # pyrefly: ignore[bad-argument-type]
         if isinstance(answer, SavedAnswer):
             await self.shelf.add_saved((line.model_id, seq), answer, save)
-        await self._write(partial(self._book.answer, line.model_id, seq, made.answer, made.chain))
+        place = (line.model_id, seq)
+        charge = self._intake.used(place, answer)
+        await self._write(partial(self._book.answer, *place, made.answer, made.chain, charge))
+        self._intake.settle(place, charge)
         line.finish(made.chain)
         self._busy = ""
         self._tell(line.model_id, seq)
@@ -323,8 +312,10 @@ class TrainingDesk:
         outcome = await self._pool.sample(weights, call)
         if isinstance(outcome, SampleAnswer) and wants_scores(call):
             outcome = await self._compute(partial(self._score, sampler, call, outcome))
-        answer = encode_fact(outcome)
-        await self._write(partial(self._book.answer, sampler_id, seq, answer, ""))
+        answer, place = encode_fact(outcome), (sampler_id, seq)
+        charge = self._intake.used(place, outcome, call)
+        await self._write(partial(self._book.answer, *place, answer, "", charge))
+        self._intake.settle(place, charge)
         self._tell(sampler_id, seq)
 
     def _score(
@@ -339,23 +330,18 @@ class TrainingDesk:
     async def _loaded_states(self) -> set[str]:
         return await self._write(lambda: set(find_loaded(self._book)))
 
-    async def _accept(self, line: str, seq: int, digest: str, encoded: bytes) -> bool:
-        """Whether the call is new. Raises CallRefused where another has its place."""
-        said = await self._write(partial(self._book.accept, line, seq, digest, encoded))
-        if said == "other":
-            raise CallRefused(
-                f"seq_id {seq} of {line} was another call; a repeat must be the same, a new call has the next number"
-            )
-        return said == "new"
-
     def _load(self, thing: ServiceModel) -> None:
         found = self._replay.run(thing, lambda: self._closing)
         if found is not None:
             model, self._lines[thing.id] = found
             self._memory.put(thing.id, model)
 
-    def _take_up(self, name: str, seq: int) -> None:
+    async def _take_up(self, name: str, seq: int) -> None:
+        found = await self._write(partial(self._book.find, name, seq))
+        assert found is not None
         line = self._lines.get(name)
+        owner = self._owner(ServiceSampler if line is None else ServiceModel, name)
+        self._intake.resume(found, owner, samples=line is None)
         if line is not None:
             line.add(seq)
         else:

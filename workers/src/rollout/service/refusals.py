@@ -22,6 +22,13 @@ class CallRefused(RolloutError):  # noqa: N818 - an answer, not a fault
         self.retry_after = retry_after
 
 
+class QuotaSpent(CallRefused):
+    """A key has had all that it may have: no waiting helps, so clients do not try again by themselves."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 403)
+
+
 def not_offered(what: str, instead: str) -> CallRefused:
     """Something that clients may ask for elsewhere."""
     return CallRefused(f"{what} is not offered by this service; {instead}", 422)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
-from rollout.cli.starting import serving
+from rollout.cli.starting import keys, serving
 from rollout.cli.starting.running import (
     DryRunOption,
     ResumeOption,
@@ -35,7 +35,7 @@ def options() -> None:
 
 
 app.command("serve")(serving.serve)
-app.add_typer(serving.keys, name="keys")
+app.add_typer(keys.keys, name="keys")
 
 
 ModelOption = Annotated[

@@ -1,4 +1,4 @@
-"""``rollout infer serve``: models or runs behind OpenAI's API on this machine, until Ctrl-C; and the keys of it."""
+"""``rollout infer serve``: models or runs behind OpenAI's API on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from rollout.cli.output import (
     print_json,
     print_line,
     print_note,
-    print_table,
 )
+from rollout.cli.starting.keys import KeysOption, keys_folder_of
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
-    from rollout.inference.gateway.keys import KeyFile
     from rollout.serving.engines import EngineChoice
     from rollout.serving.session import ServeOptions, ServingAddress
-
-keys = typer.Typer(help="The keys of what is served on this machine.", no_args_is_help=True)
-SECONDS_PER_DAY = 86_400
 
 
 class ServingEngine(StrEnum):
@@ -42,12 +38,6 @@ class ServingDevice(StrEnum):
 
     cpu = "cpu"
     cuda = "cuda"
-
-
-KeysOption = Annotated[
-    Path | None,
-    typer.Option("--keys", help="Folder of the keys; default: gateway under ROLLOUT_HOME."),
-]
 
 
 ModelsArgument = Annotated[
@@ -149,7 +139,7 @@ def serve(
     from rollout.serving.targets import read_target
 
     configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
-    folder = _keys_folder(keys_folder)
+    folder = keys_folder_of(keys_folder)
     choice = EngineChoice(
         kind=engine.value,
         replicas=replicas,
@@ -236,103 +226,3 @@ def _print_address(address: ServingAddress, output: OutputFormat) -> None:
         f"curl {address.url}/chat/completions -H 'Authorization: Bearer {address.key}'"
         f" -d {shlex.quote(body)}"
     )
-
-
-def _keys_folder(given: Path | None) -> Path:
-    import os
-
-    from rollout.runs.run_dir import runs_home
-
-    return (given or runs_home(os.environ) / "gateway").absolute()
-
-
-def _key_file(given: Path | None) -> KeyFile:
-    from rollout.inference.gateway.keys import KeyFile
-
-    return KeyFile(_keys_folder(given))
-
-
-@keys.command("create")
-def create(
-    name: Annotated[str, typer.Argument(help="Whose it is; for people.")],
-    *,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="A name that it may ask for; repeat it. Default: all."),
-    ] = None,
-    days: Annotated[
-        float | None, typer.Option("--days", min=0, help="Until it expires; default: never.")
-    ] = None,
-    requests: Annotated[
-        int | None, typer.Option("--requests-per-minute", min=1, help="Default: no limit.")
-    ] = None,
-    tokens: Annotated[
-        int | None, typer.Option("--tokens-per-minute", min=1, help="Default: no limit.")
-    ] = None,
-    in_flight: Annotated[
-        int | None,
-        typer.Option("--in-flight", min=1, help="Requests at a time; default: no limit."),
-    ] = None,
-    folder: KeysOption = None,
-    output: OutputOption = OutputFormat.text,
-) -> None:
-    """Make a key and print it, this once."""
-    import time
-
-    from rollout.inference.gateway.keys import KeyLimits
-
-    now = time.time()
-    limits = KeyLimits(
-        models=tuple(model or ()),
-        requests_per_minute=requests,
-        tokens_per_minute=tokens,
-        in_flight_max=in_flight,
-    )
-    expires = None if days is None else now + days * SECONDS_PER_DAY
-    key = _key_file(folder).create(name, limits, now=now, expires=expires)
-    if output is OutputFormat.json:
-        print_json({"key": key})
-    else:
-        print_line(key)
-
-
-@keys.command("list")
-def list_keys(folder: KeysOption = None, output: OutputOption = OutputFormat.text) -> None:
-    """The keys, without what makes them valid."""
-    import time
-    from datetime import UTC, datetime
-
-    rows = []
-    for one in _key_file(folder).all_keys():
-        gone = one.expires is not None and one.expires <= time.time()
-        state = "revoked" if one.revoked else "expired" if gone else "valid"
-        expires = (
-            "never"
-            if one.expires is None
-            else datetime.fromtimestamp(one.expires, UTC).isoformat(timespec="minutes")
-        )
-        rows.append(
-            {
-                "id": one.id,
-                "name": one.name,
-                "state": state,
-                "expires": expires,
-                "models": ", ".join(one.models) or "all",
-            }
-        )
-    if output is OutputFormat.json:
-        print_json(rows)
-    elif rows:
-        print_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows])
-    else:
-        print_line("no keys; make one with: rollout infer keys create NAME")
-
-
-@keys.command("revoke")
-def revoke(
-    key_id: Annotated[str, typer.Argument(help="The public part: see `keys list`.", metavar="ID")],
-    folder: KeysOption = None,
-) -> None:
-    """Revoke a key: within a second it is refused, and its open streams are cut."""
-    gone = _key_file(folder).revoke(key_id)
-    print_line(f"revoked {gone.id} ({gone.name})")

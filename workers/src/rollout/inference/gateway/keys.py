@@ -34,12 +34,14 @@ ANYBODY = "anybody"
 """The id of whoever asks a gateway that asks for no key."""
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
+AtLeastZero = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """One key, without its secret. Times are seconds since 1970; None and empty ``models`` mean no limit.
 
-    ``models`` are names as clients give them (a version or an alias).
+    ``models`` are names as clients give them (a version or an alias). ``training_...``: of a training service, what all keys of
+    this name may have together: tokens for good, models, and bytes of what they were saved as.
     """
 
     id: str
@@ -52,15 +54,21 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: AtLeastOne | None = None
     tokens_per_minute: AtLeastOne | None = None
     in_flight_max: AtLeastOne | None = None
+    training_tokens: AtLeastZero | None = None
+    training_models: AtLeastZero | None = None
+    training_bytes: AtLeastZero | None = None
 
 
 class KeyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new key may do; as in ``ApiKey``."""
+    """What a key may do; as in ``ApiKey``."""
 
     models: tuple[str, ...] = ()
     requests_per_minute: AtLeastOne | None = None
     tokens_per_minute: AtLeastOne | None = None
     in_flight_max: AtLeastOne | None = None
+    training_tokens: AtLeastZero | None = None
+    training_models: AtLeastZero | None = None
+    training_bytes: AtLeastZero | None = None
 
 
 class KeyRefused(Exception):  # noqa: N818 - an answer, not a fault
@@ -175,14 +183,21 @@ class KeyFile:
 
     def revoke(self, key_id: str) -> ApiKey:
         """Revoke one for good; idempotent. Raises SpecError when there is none."""
+        return self._replace(key_id, revoked=True)
+
+    def change(self, key_id: str, changes: Mapping[str, int | None]) -> ApiKey:
+        """Give a key other limits, by their names in ``KeyLimits``; None takes one away. Raises SpecError."""
+        return self._replace(key_id, **changes)
+
+    def _replace(self, key_id: str, **changes: int | None) -> ApiKey:
         with self._locked():
             known = self._load().keys
             found = next((one for one in known if one.id == key_id), None)
             if found is None:
                 raise SpecError(f"there is no key {key_id!r} in {self.path}")
-            gone = msgspec.structs.replace(found, revoked=True)
-            self._save([gone if one is found else one for one in known])
-        return gone
+            other = msgspec.structs.replace(found, **changes)
+            self._save([other if one is found else one for one in known])
+        return other
 
     def forget(self, unwanted: Callable[[ApiKey], bool]) -> None:
         """Remove keys from the file."""

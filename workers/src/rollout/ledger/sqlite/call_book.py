@@ -32,7 +32,9 @@ from rollout.ledger.sqlite.opening import (
 )
 from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
 
-FORMAT = 1
+FORMAT = 2
+READ_FROM = 1
+"""The oldest format that readers take as it is: it differs in what owners have spent only."""
 SHORT_AT_ONCE = 1024
 
 _SCHEMA = """
@@ -47,6 +49,9 @@ CREATE TABLE calls (
 ) WITHOUT ROWID;
 """
 
+_SPENT = "CREATE TABLE spent (owner TEXT PRIMARY KEY, units INTEGER NOT NULL) WITHOUT ROWID;"
+_SPEND = "INSERT INTO spent VALUES (?, ?) ON CONFLICT (owner) DO UPDATE SET units = units + excluded.units"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookedThing:
@@ -56,6 +61,14 @@ class BookedThing:
     id: str
     owner: str
     body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What an owner spends with a call, or, below 0, gets back; in units of the service's choice."""
+
+    owner: str
+    units: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +133,14 @@ class CallBook:
         """When the newest call of a line came, in seconds since 1970; None where none did."""
         return self._read("SELECT max(received_at) FROM calls WHERE line = ?", (line,))[0][0]
 
+    def spent(self) -> dict[str, int]:
+        """What each owner has spent with all calls that were ever written down here."""
+        return dict(self._read("SELECT owner, units FROM spent"))
+
     def accept(
-        self, line: str, seq: int, digest: str, call: bytes
+        self, line: str, seq: int, digest: str, call: bytes, charge: Charge | None = None
     ) -> Literal["new", "same", "other"]:
-        """Write a call down; ``same`` and ``other`` say what stands in its place already."""
+        """Write a call down, and what it costs if it is new; ``same`` and ``other`` say what stands in its place already."""
         with self._writing() as connection:
             done = connection.execute(
                 "INSERT INTO calls (line, seq, digest, call, received_at) VALUES (?, ?, ?, ?, ?)"
@@ -131,14 +148,17 @@ class CallBook:
                 (line, seq, digest, call, time.time()),
             )
             if done.rowcount == 1:
+                _spend(connection, charge)
                 return "new"
             found = connection.execute(
                 "SELECT digest FROM calls WHERE line = ? AND seq = ?", (line, seq)
             ).fetchone()
             return "same" if found[0] == digest else "other"
 
-    def answer(self, line: str, seq: int, answer: bytes, chain: str) -> None:
-        """Write down what a call came to. Raises LedgerError where it is not waiting for that."""
+    def answer(
+        self, line: str, seq: int, answer: bytes, chain: str, charge: Charge | None = None
+    ) -> None:
+        """Write down what a call came to, and what it cost beside. Raises LedgerError where it is not waiting for that."""
         with self._writing() as connection:
             done = connection.execute(
                 "UPDATE calls SET answer = ?, chain = ?, answered_at = ? WHERE line = ? AND seq = ? AND answer IS NULL",
@@ -146,6 +166,7 @@ class CallBook:
             )
             if done.rowcount != 1:
                 raise LedgerError(f"call {seq} of {line} in {self._path} has its answer already")
+            _spend(connection, charge)
 
     def find(self, line: str, seq: int) -> BookedCall | None:
         """One call."""
@@ -203,9 +224,10 @@ class CallBook:
         check_damage(self._connection, self._path)
         have = read_format(self._connection)
         check_format(str(self._path), have, FORMAT)
-        if have == 0:
+        if have < FORMAT:
+            tables = _SPENT if have else _SCHEMA + _SPENT
             self._connection.executescript(
-                f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {FORMAT};COMMIT;"
+                f"BEGIN IMMEDIATE;{tables}PRAGMA user_version = {FORMAT};COMMIT;"
             )
         said = msgspec.json.encode(dict(identity), order="sorted").decode()
         with self._writing() as connection:
@@ -215,6 +237,11 @@ class CallBook:
             found = connection.execute("SELECT identity FROM book").fetchone()[0]
         if found != said:
             raise LedgerError(_differing(self._path, msgspec.json.decode(found), identity))
+
+
+def _spend(connection: sqlite3.Connection, charge: Charge | None) -> None:
+    if charge is not None and charge.units:
+        connection.execute(_SPEND, (charge.owner, charge.units))
 
 
 def _differing(path: Path, known: Mapping[str, str], given: Mapping[str, str]) -> str:

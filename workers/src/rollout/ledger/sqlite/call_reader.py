@@ -15,7 +15,7 @@ import msgspec
 
 from rollout.errors import LedgerError
 from rollout.ledger.formats import check_format
-from rollout.ledger.sqlite.call_book import FORMAT, BookedCall, BookedThing
+from rollout.ledger.sqlite.call_book import FORMAT, READ_FROM, BookedCall, BookedThing
 from rollout.ledger.sqlite.opening import read_format
 from rollout.ledger.sqlite.readonly import ReadOnlyFile
 from rollout.ledger.sqlite.writer import DATABASE_ERRORS, wrap
@@ -146,8 +146,8 @@ class CallBookReader:
     def _check(self) -> None:
         have = read_format(self._file.tx)
         check_format(str(self.path), have, FORMAT)
-        if have < FORMAT:
+        if have < READ_FROM:
             raise LedgerError(
-                f"the book {self.path} has format {have}, this version of rollout reads {FORMAT}: start its"
+                f"the book {self.path} has format {have}, this version of rollout reads {READ_FROM} to {FORMAT}: start its"
                 " service once with this version, or read it with the version that wrote it"
             )
