@@ -105,9 +105,11 @@ def as_datum(tokens, before: int, **inputs) -> CallDatum:
     )
 
 
-def as_call(loss: str, work: PolicyWork, groups: list[TrajectoryGroup]) -> ForwardBackward:
-    """The same step as the protocol says it: the mean over all tokens is in the advantages."""
-    total = sum(len(t.token_ids) for group in groups for t in group.trajectories)
+def as_call(
+    loss: str, work: PolicyWork, groups: list[TrajectoryGroup], total: int | None = None
+) -> ForwardBackward:
+    """The same step as the protocol says it: the mean over all tokens, or by ``total``, is in the advantages."""
+    total = total or sum(len(t.token_ids) for group in groups for t in group.trajectories)
     data = [
         as_datum(
             (*t.prompt_ids, *t.token_ids),
@@ -200,6 +202,28 @@ def test_calls_add_up_to_the_gradient_of_one(tiny_base):
     assert parts.optim_step(OPTIM).metrics["num_gathered:sum"] == 2
     mine, theirs = parts.weights(), whole.weights()
     assert max(float((mine[n] - theirs[n]).abs().max()) for n in theirs) < 1e-6
+
+
+def test_gspo_moves_the_model_as_the_learners_objective_does(tiny_base):
+    """The learner's aggregation SequenceSum divides by the number of sequences, the protocol's sum by nothing."""
+    loss = GrpoSettings(
+        surrogate=Clipped(low=3e-4, high=4e-4), ratio="Sequence", aggregation="SequenceSum"
+    )
+    policy = replace(POLICY, loss=loss)
+    trainer = build_trainer(tiny_base.folder, settings_of(ADAPTER, policy), Parallel())
+    model = model_of(tiny_base)
+    for step in range(1, STEPS + 1):
+        groups = make_groups(step)
+        work = PolicyWork(groups, policy, Place(device=CPU), None)
+        total = sum(len(group.trajectories) for group in groups)
+        call = as_call("gspo", work, groups, total)
+        plan = plan_step(work.shapes(), PlanRules(tokens_max=4096), seed=1, step=step)
+        theirs = run_step(trainer, work, plan, step)
+        mine = model.forward_backward(call).metrics | model.optim_step(OPTIM).metrics
+        assert mine["loss:sum"] == pytest.approx(theirs["policy_loss"], abs=1e-6)
+        assert mine["gradient_norm:max"] == pytest.approx(theirs["gradient_norm"], rel=1e-5)
+    assert largest_move(trainer, tiny_base) > 1e-4
+    assert largest_difference(trainer, model) < 1e-6
 
 
 def test_dro_is_its_formula_in_plain_torch(tiny_base):

@@ -203,6 +203,17 @@ async def test_groups_become_grpo_whose_reward_must_be_supplied(begun, tiny_base
     rollout("plan", "-f", str(out / "run.yaml"))
 
 
+async def test_ratios_of_sequences_become_those_of_a_run(begun):
+    client, out, words = begun
+    data = [policy_datum((5, 6), (9, 10 + i), a) for i, a in enumerate((0.5, -0.5))]
+    await step_on(client, data, "gspo")
+    told(*words)
+    (document,) = load_documents(out / "run.yaml")
+    grpo = document.data["spec"]["train"]["algorithm"]["grpo"]
+    assert (grpo["ratio"], grpo["clipLow"], grpo["clipHigh"]) == ("Sequence", "0.0003", "0.0004")
+    rollout("plan", "-f", str(out / "run.yaml"))
+
+
 @pytest.mark.parametrize(
     ("loss", "advantages", "why"),
     [

@@ -112,10 +112,10 @@ BAD_LOSSES = [
     ),
     (
         "unknown loss",
-        "gspo",
+        "stable_reinforce",
         sequence_datum,
         {},
-        "loss_fn: 'gspo' is not offered (it is of whole sequences, and a call does not say which tokens",
+        "loss_fn: 'stable_reinforce' is not offered (it needs records that sampling with",
     ),
     (
         "a loss of nobody's",

@@ -7,6 +7,7 @@ Axes: N tokens of a datum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,12 @@ from blake3 import blake3
 TensorDtype = Literal["float32", "int64"]
 ALPHA = 32
 """Of every adapter: the update is scaled by 32 / rank, as clients of this protocol reckon with."""
+CLIPS: Mapping[str, Mapping[str, float]] = {
+    "ppo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    "cispo": {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+    "gspo": {"clip_low_threshold": 1 - 3e-4, "clip_high_threshold": 1 + 4e-4},
+}
+"""Where a call says nothing: bounds of the ratio itself. Source of the last: GSPO (arXiv 2507.18071) section 5.1."""
 
 
 class AdapterAsk(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from rollout.service.calls import (
 from rollout.service.refusals import CallRefused
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.checks import CheckedDatum, CheckedLoss, check_loss, check_step
+from rollout.service.training.losses import ScoredTokens
 
 ROW_TOKENS_MAX = 8192
 """Tokens computed in one pass; a longer sequence has a pass of its own."""
@@ -199,7 +200,13 @@ class TrainedModel:
                 name: torch.from_numpy(np.concatenate([datum.inputs[name] for datum in data]))
                 for name in data[0].inputs
             }
-            losses_C = checked.loss.compute(logprobs_C, inputs, checked.config)
+            lengths = torch.tensor(row.lengths)
+            tokens = ScoredTokens(
+                logprobs_C=logprobs_C,
+                inputs=inputs,
+                sequence_C=torch.arange(len(lengths)).repeat_interleave(lengths),
+            )
+            losses_C = checked.loss.compute(tokens, checked.config)
             if backward:
                 losses_C.sum().backward()
         return RowResult(

@@ -24,7 +24,7 @@ EXPRESSED = (
     "refused_call",
 )
 """Kinds of calls that a manifest has, or that change nothing of what it says."""
-POLICY = ("importance_sampling", "ppo", "cispo")
+POLICY = ("importance_sampling", "ppo", "cispo", "gspo")
 
 
 class LoopRefused(SpecError):  # noqa: N818 - an answer, not a fault

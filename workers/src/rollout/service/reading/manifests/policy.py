@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollout.rendering.plain import PlainRenderer
-from rollout.service.calls import ForwardBackward, LossAnswer, SampleAnswer, SampleCall
+from rollout.service.calls import CLIPS, ForwardBackward, LossAnswer, SampleAnswer, SampleCall
 from rollout.service.reading.decoding import ReadCall
 from rollout.service.reading.finding import OpenedModel
 from rollout.service.reading.manifests.loop import LoopRefused, RecordedLoop
@@ -23,8 +23,6 @@ CENTRED_MAX = 1e-3
 UNIT_MAX = 0.02
 """How far the spread of a group may be from 1 to count as divided by it."""
 SETTINGS_MAX = 64
-CLIPS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
-"""What the service's losses take where a call says nothing."""
 
 
 Groups = dict[tuple[int, ...], list[float]]
@@ -211,7 +209,7 @@ def _rows(one: ReadCall) -> list[LearnedRow]:
 
 def _algorithm(loop: RecordedLoop, groups: StepGroups) -> tuple[dict[str, Any], list[str]]:
     (loss,) = loop.losses
-    config = {**CLIPS, **dict(loop.configs.most_common(1)[0][0])}
+    config = {**CLIPS.get(loss, CLIPS["ppo"]), **dict(loop.configs.most_common(1)[0][0])}
     low, high = 1 - float(config["clip_low_threshold"]), float(config["clip_high_threshold"]) - 1
     scaled = 2 * groups.of_unit_spread > groups.with_signal
     found: dict[str, Any] = {
@@ -221,7 +219,8 @@ def _algorithm(loop: RecordedLoop, groups: StepGroups) -> tuple[dict[str, Any], 
         "advantageScale": "Group" if scaled else "None",
     }
     said: list[str] = []
-    if loss == "ppo":
+    if loss in {"ppo", "gspo"}:
+        found |= {"ratio": "Sequence"} if loss == "gspo" else {}
         found |= {"surrogate": {"clipped": {}}, "clipLow": number(low), "clipHigh": number(high)}
     elif loss == "cispo":
         bounds = {"clipLow": number(low), "clipHigh": number(high)}
