@@ -80,10 +80,10 @@ def _not_yet(door: ServiceDoor, request_id: str, line: str) -> FutureReply:
     """Clients ask again at once, and show the reason to people where the queue is paused."""
     if fault := door.desk.fault(line):
         return _json({"error": fault, "category": "server"})
-    body: dict[str, Any] = {"type": "try_again", "request_id": request_id, "queue_state": "active"}
-    if (missing := door.desk.missing(line)) is not None:
-        body["queue_state"] = "paused_capacity"
-        body["queue_state_reason"] = f"call {missing} of this model has not come"
+    wait = door.desk.wait_of(line)
+    body = {"type": "try_again", "request_id": request_id, "queue_state": wait.state}
+    if wait.reason:
+        body["queue_state_reason"] = wait.reason
     return _json(body, status=408)
 
 

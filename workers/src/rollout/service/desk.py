@@ -52,6 +52,7 @@ from rollout.service.tenants.intake import CallIntake
 from rollout.service.tenants.room import QUEUE_BOUNDS, RoomBounds
 from rollout.service.tenants.sizes import KeptSizes
 from rollout.service.tenants.use import TenantUse, check_models
+from rollout.service.tenants.waits import QueueWait, tell_missing, tell_turn
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
 from rollout.service.turns import Turns
@@ -107,7 +108,7 @@ class TrainingDesk:
         self._creating = asyncio.Lock()
         seams = ShelfSeams(add=self.add, loaded=self._loaded_states, waiting=lambda: self._samples)
         self.shelf = SavedShelf(self.registry, keeper, seams)
-        self._busy, self._closing = "", False
+        self._busy, self._sampling, self._closing = "", "", False
 
     async def open(self) -> None:
         """Read the book and make its answered calls again. Raises LedgerError where one comes to another chain."""
@@ -140,10 +141,17 @@ class TrainingDesk:
         known = self._lines.get(line)
         return self._sampler_faults.get(line, "") if known is None else known.broken
 
-    def missing(self, line: str) -> int | None:
-        """The call of a model that others wait for; None where none do, and for samplers, whose calls have no order."""
-        known = self._lines.get(line)
-        return None if known is None else known.missing
+    def wait_of(self, name: str) -> QueueWait:
+        """What a call of a model or a sampler waits for."""
+        line = self._lines.get(name)
+        if line is not None and line.missing is not None:
+            return tell_missing(line.missing, self._intake.held_back.get(name))
+        kind = ServiceSampler if line is None else ServiceModel
+        waiting, current = self._ready(), self._busy
+        if line is None:
+            waiting, current = list(self._samples), self._sampling
+        owners = {one: self._owner(kind, one) for one in waiting}
+        return tell_turn(self._owner(kind, name), owners.get(current), owners.values())
 
     async def add(self, thing: Thing) -> None:
         """Put a thing into the book, and then know it; one that is known stays as it is."""
@@ -215,8 +223,9 @@ class TrainingDesk:
     async def compute_forever(self) -> None:
         """Make calls on models, one at a time; tenants in turn, then models of a tenant, by the seconds they have had."""
         while True:
-            ready = [name for name, line in self._lines.items() if line.is_ready]
-            place = self._turns.choose((self._owner(ServiceModel, name), name) for name in ready)
+            place = self._turns.choose(
+                (self._owner(ServiceModel, name), name) for name in self._ready()
+            )
             if place is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -236,6 +245,7 @@ class TrainingDesk:
                 await self._wake_sampler.wait()
                 continue
             name, began = place[1], time.perf_counter()
+            self._sampling = name
             try:
                 await self._sample(name, self._samples[name][0])
                 self._samples[name].popleft()
@@ -251,6 +261,9 @@ class TrainingDesk:
         self._sampler_faults[name] = _fault(self._samples[name][0], error)
         self._samples[name].clear()
         self._tell_all(name)
+
+    def _ready(self) -> list[str]:
+        return [name for name, line in self._lines.items() if line.is_ready]
 
     def _owner(self, kind: type[ServiceModel | ServiceSampler], name: str) -> str:
         thing = self.registry.get(kind, name)

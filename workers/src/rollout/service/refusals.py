@@ -29,6 +29,13 @@ class QuotaSpent(CallRefused):
         super().__init__(message, 403)
 
 
+class RateReached(CallRefused):
+    """A key's rates, or its calls at a time, let nothing in now: 429, and clients come again after ``retry_after`` seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message, 429, retry_after)
+
+
 def not_offered(what: str, instead: str) -> CallRefused:
     """Something that clients may ask for elsewhere."""
     return CallRefused(f"{what} is not offered by this service; {instead}", 422)

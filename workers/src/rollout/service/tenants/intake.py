@@ -57,6 +57,8 @@ class CallIntake:
         self._book, self._write, self._sizes = book, write, sizes
         self._tickets: dict[tuple[str, int], CallTicket] = {}
         self._taking: dict[str, asyncio.Lock] = {}
+        self.held_back: dict[str, tuple[int, CallRefused]] = {}
+        """By model the call that was last told to come again, and why."""
 
     async def open(self) -> None:
         """Read what was spent, before anything is resumed."""
@@ -71,8 +73,13 @@ class CallIntake:
             line.check_place(seq)
             if seq <= line.done or seq in line.waiting:
                 await self._take_again(line.model_id, seq, call)
-            else:
+                return
+            try:
                 await self._take_new(line, seq, call, key)
+            except CallRefused as refusal:
+                self.held_back[line.model_id] = (seq, refusal)
+                raise
+            self.held_back.pop(line.model_id, None)
 
     async def take_sample(self, sampler_id: str, seq: int, call: SampleCall, key: ApiKey) -> bool:
         """Take a sampling call in; False where it is known. Raises CallRefused."""

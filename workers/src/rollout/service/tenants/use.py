@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.rules.limits import KeyBudgets
 from rollout.inference.gateway.rules.refusals import ApiRefusal
-from rollout.service.refusals import CallRefused, QuotaSpent
+from rollout.service.refusals import CallRefused, QuotaSpent, RateReached
 from rollout.service.tenants.room import QUEUE_BOUNDS, RoomBounds, SharedRoom
 
 QUEUED = "calls that wait for their answers"
@@ -99,10 +99,10 @@ class TenantUse:
         try:
             self._rates.reserve(key, tokens, now, ahead=ahead)
         except ApiRefusal as refusal:
-            raise CallRefused(str(refusal), 429, refusal.retry_after or 1.0) from refusal
+            raise RateReached(str(refusal), refusal.retry_after or 1.0) from refusal
 
     def count_request(self, key: ApiKey, now: float) -> None:
-        """Take one request that has its answer at once. Raises CallRefused (429)."""
+        """Take one request that has its answer at once. Raises RateReached."""
         self._admit_request(key, now)
         self._rates.settle(key, 0, 0)
 
