@@ -1,4 +1,4 @@
-"""The console over a run of 100,000 samples and a sample of a million tokens: milliseconds, bytes and memory of a real process.
+"""The console over a run of 100,000 samples, a sample of a million tokens and a training service's book: milliseconds, bytes and memory of a real process.
 
 A view's time is that of the whole answer to a client on this machine, its bytes are those that travelled.
 """
@@ -6,6 +6,7 @@ A view's time is that of the whole answer to a client on this machine, its bytes
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import msgspec
 from console_kit import write_config
 from figures import Figure, level
 from ledger_kit import IDENTITY, claim_request, consume, ended, step_commit, trajectory, version
+from service_book import write_book
 
 from rollout.ledger.records import Admission, AttemptEnd, Lease, Limits, NewTask
 from rollout.ledger.sqlite.ledger import SqliteLedger
@@ -53,11 +55,24 @@ LONG_VIEWS = {
     "its last tokens": f"{LONG}/tokens?task=t/0&sample=1&from=998000",
     "its tokens as a table": f"{LONG}/tokens?task=t/0&sample=1&from=500000&as=table",
 }
+MODEL, CALLS = f"{'a' * 32}:train:0", 120_000
+OF_MODEL = f"/models/{MODEL}"
+MODEL_VIEWS = {
+    "list with a model of 120,000 calls": "/",
+    "model": OF_MODEL,
+    "its calls, newest": f"{OF_MODEL}/calls",
+    "its calls, in the middle": f"{OF_MODEL}/calls?before=60000",
+    "one call": f"{OF_MODEL}/calls/60001",
+    "its samples, newest": f"{OF_MODEL}/samples",
+    "its samples after step 100": f"{OF_MODEL}/samples?step=100",
+    "one of them": f"{OF_MODEL}/sample?save=300&sampler={MODEL}:sampler:300&call=0&place=1",
+}
 
 
 def measure() -> Iterator[Figure]:
     """Every view's milliseconds and kilobytes, and the console's memory at its highest."""
     with tempfile.TemporaryDirectory() as home:
+        write_book(Path(home) / "service", {MODEL: CALLS})
         asyncio.run(_write(Path(home), "many-1", STEPS, GROUPS, GROUP, _short))
         asyncio.run(_write(Path(home), "long-1", 1, 1, 2, _long))
         command = [sys.executable, "-m", "rollout", "ui", "--runs", home, "--port", "0"]
@@ -75,12 +90,32 @@ def _measure(console: subprocess.Popen[str]) -> Iterator[Figure]:
         client.get(link)
         for views, most in ((VIEWS, 300), (LONG_VIEWS, 2000)):
             for name, path in views.items():
-                found = [_get(client, path) for _ in range(REPEATS)]
-                yield level(name, [ms for ms, _ in found], "ms", f"<= {most}")
-                yield level(f"{name}, travelled", [kb for _, kb in found], "KB", "<= 150")
+                yield from _view(client, name, path, (most, 150))
+        for name, path in MODEL_VIEWS.items():
+            yield from _view(client, f"{name}, not counted", path, (300, 24))
+        yield level("counted while its page is open", [_wait_counted(client)], "s", "info")
+        for name, path in MODEL_VIEWS.items():
+            yield from _view(client, name, path, (300, 24))
     status = Path(f"/proc/{console.pid}/status").read_text()
     highest = int(status.split("VmHWM:")[1].split()[0]) / 1000
     yield level("memory of the console, highest", [highest], "MB", "<= 300")
+
+
+def _view(client: httpx.Client, name: str, path: str, most: tuple[int, int]) -> Iterator[Figure]:
+    """At most so many milliseconds and kilobytes."""
+    found = [_get(client, path) for _ in range(REPEATS)]
+    yield level(name, [ms for ms, _ in found], "ms", f"<= {most[0]}")
+    yield level(f"{name}, travelled", [kb for _, kb in found], "KB", f"<= {most[1]}")
+
+
+def _wait_counted(client: httpx.Client) -> float:
+    """Seconds until the page's own stream says that its model is counted."""
+    start = time.perf_counter()
+    with client.stream("GET", f"{OF_MODEL}/live") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data:") and json.loads(line[5:])["state"].split()[2] == "True":
+                return time.perf_counter() - start
+    raise RuntimeError("the stream ended before the model was counted")
 
 
 def _get(client: httpx.Client, path: str) -> tuple[float, float]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
+from book_kit import open_book, write_tokenizer
 from console_kit import Page, make_run, open_run
+
+from rollout.service.calls import ForwardBackward, RefusedAnswer, encode_fact
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -34,6 +39,45 @@ ENDS = [
 ]  # fmt: skip
 
 
+MODEL = "<img src=x onerror=alert(1)>:train:0"
+CALLS = 2 * len(HOSTILE)
+
+
+def write_hostile_book(console) -> None:
+    """A service where everybody wrote such things: keys' names, bases, losses, errors, names of weights, texts."""
+    uri = write_tokenizer(console.home / ".base", HOSTILE)
+    book = open_book(
+        console.home / "service",
+        model=MODEL,
+        owner=HOSTILE[1],
+        base=HOSTILE[0],
+        uri=f"{uri}",
+        identity="".join(HOSTILE),
+    )
+    for at, text in enumerate(HOSTILE):
+        book.make(ForwardBackward(text, {text: text}, True, ()), RefusedAnswer(text))
+        sampler = book.save(text if at % 2 else None)
+        book.sample(sampler, 0, [(at, at), tuple(range(len(HOSTILE)))], range(len(HOSTILE)))
+        book.ask_sample(sampler, 1, 1, stop=text)
+        book.calls.answer(sampler, 1, encode_fact(RefusedAnswer(text)), "")
+    book.step(tokens=range(len(HOSTILE)))
+    book.calls.close()
+
+
+def paths_of_model() -> list[str]:
+    start = f"/models/{quote(MODEL, safe='')}"
+    sampler = quote(f"{MODEL}:sampler:2", safe="")
+    return [
+        start,
+        f"{start}/calls",
+        f"{start}/samples",
+        f"{start}/samples?before=15",
+        *(f"{start}/calls/{seq}" for seq in (1, 3, 5, 7, 8, CALLS + 1, CALLS + 2)),
+        *(f"{start}/sample?save=2&sampler={sampler}&call=0&place={place}" for place in (0, 1)),
+        f"{start}/sample?save=4&sampler=5e55:sample:4&call=0&place=1",
+    ]
+
+
 async def pages_of(console, name: str):
     paths = [
         "/",
@@ -43,7 +87,9 @@ async def pages_of(console, name: str):
     for form in ("text", "table"):
         paths.append(f"/runs/{name}/tokens?task=t/0&sample=0&as={form}")
     paths.append(f"/compare?run={name}&run=other-1")
-    return [Page(await console.page(path)) for path in paths]
+    paths += paths_of_model()
+    _, refusal = await console.get("/models/<script>alert(1)<%2Fscript>")
+    return [*[Page(await console.page(path)) for path in paths], Page(refusal)]
 
 
 @pytest.fixture
@@ -65,6 +111,7 @@ async def pages(console):
     logs.mkdir()
     logs.joinpath("actor-0.log").write_text("\n".join(HOSTILE))
     await make_run(console.home, "other-1", ["5"])
+    write_hostile_book(console)
     return await pages_of(console, "hostile-1")
 
 
@@ -101,6 +148,16 @@ async def test_what_was_written_is_shown_as_it_was_written(pages):
 
     for text in HOSTILE[:8]:
         assert text in everything
+
+
+async def test_what_a_services_clients_wrote_is_shown_as_they_wrote_it(console):
+    write_hostile_book(console)
+    pages = [Page(await console.page(path)) for path in paths_of_model()]
+    everything = "".join(page.text for page in pages)
+
+    for text in (*HOSTILE[:8], MODEL):
+        assert text in everything
+    assert not set(everything) & set(HIDDEN)
 
 
 async def test_a_folder_may_have_any_name(console):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ModelNotFound, SpecError, StoreError
-from rollout.models.resolve import RECIPES, resolve_model
+from rollout.models.resolve import RECIPES, find_model_folder, resolve_model
 from rollout.models.uri import parse_model_uri
 from rollout_api.checks import catalog
 
@@ -22,6 +22,19 @@ def test_a_tiny_model_is_the_same_bytes_everywhere(tmp_path):
     assert first.path.name == second.path.name
     # Pinned: another machine, numpy or library version must give the same model.
     assert first.digest.startswith("blake3:d1070605c764b2b9")
+
+
+def test_a_folder_is_found_where_resolving_put_it_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROLLOUT_CACHE", str(tmp_path))
+    before = find_model_folder("rollout://tiny-qwen2?seed=0")
+    made = list(tmp_path.iterdir())
+    path = resolve_model("rollout://tiny-qwen2").path
+
+    assert (before, made) == (path, [])
+    assert find_model_folder(path.as_uri()) == path
+    assert find_model_folder("s3://nowhere/model") is None
+    with pytest.raises(SpecError):
+        find_model_folder("no uri")
 
 
 def test_the_seed_changes_the_weights_and_nothing_else(tmp_path):
@@ -140,7 +153,7 @@ def test_processes_that_build_the_same_model_at_once_agree(tmp_path):
 
 OFFLINE = """
 from rollout.errors import SpecError
-from rollout.models.resolve import RECIPES, resolve_model
+from rollout.models.resolve import RECIPES, find_model_folder, resolve_model
 try:
     found = resolve_model("hf://acme/tiny", revision={revision!r})
     print("FOUND", found.path, found.revision)

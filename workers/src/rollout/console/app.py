@@ -12,6 +12,11 @@ from aiohttp import web
 
 from rollout.console import asking, live
 from rollout.console.door import HEADERS, Door
+from rollout.console.models import calls as model_calls
+from rollout.console.models import overview as model_overview
+from rollout.console.models import places
+from rollout.console.models import sampling as model_sampling
+from rollout.console.models.counting import ModelCounts
 from rollout.console.render import render
 from rollout.console.views import (
     acting,
@@ -47,17 +52,27 @@ VIEWS = (
     steps,
     tokens,
     workers,
+    model_calls,
+    model_overview,
+    model_sampling,
 )
 SAFE = frozenset({"GET", "HEAD"})
 
 
-def build_app(home: Path, door: Door, announce: Callable[[str], None]) -> web.Application:
-    """The console of the runs in ``home``. ``announce`` is given the link for the next browser."""
+def build_app(
+    home: Path, door: Door, announce: Callable[[str], None], service: Path | None = None
+) -> web.Application:
+    """The console of the runs in ``home`` and the models of the training service in ``service`` (None: ``service`` in it).
+
+    ``announce`` is given the link for the next browser.
+    """
     app = web.Application(
         middlewares=[_with_headers, _tell_errors, partial_guard(door, announce)],
         client_max_size=FORM_BYTES_MAX,
     )
     app[asking.HOME] = home
+    app[places.SERVICE] = service or home / "service"
+    app[places.COUNTS] = ModelCounts()
     app[asking.READERS] = asyncio.Semaphore(asking.READERS_MAX)
     app[live.FOLLOWERS] = set()
     app[acting.ASKED] = {}

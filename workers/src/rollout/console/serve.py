@@ -19,15 +19,17 @@ HOST = "127.0.0.1"
 GRACE_SECONDS = 1.0
 
 
-async def serve_console(home: Path, port: int, announce: Callable[[str], None]) -> None:
-    """Serve the runs in ``home`` until SIGINT or SIGTERM; port 0 takes a free one. Raises SpecError where it is taken."""
+async def serve_console(
+    home: Path, port: int, announce: Callable[[str], None], service: Path | None = None
+) -> None:
+    """Serve the runs in ``home``, and the models of ``service``, until SIGINT or SIGTERM; port 0 takes a free one. Raises SpecError where it is taken."""
     return_large_blocks()
     listening = _listen(port)
     door = Door(listening.getsockname()[1])
     stop = asyncio.Event()
     heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
     runner = web.AppRunner(
-        build_app(home, door, announce),
+        build_app(home, door, announce, service),
         access_log=None,
         handle_signals=False,
         handler_cancellation=True,

@@ -78,6 +78,24 @@ def resolve_model(
     return ModelFiles(uri=str(parsed), path=path, digest=digest_model(path), revision=commit)
 
 
+def find_model_folder(uri: str) -> Path | None:
+    """Where a model's files lie on this machine; None where they do not: nothing is fetched, built or digested.
+
+    Raises SpecError for what is no model URI.
+    """
+    parsed = parse_model_uri(uri)
+    try:
+        if parsed.scheme == "hf":
+            return fetch_model(parsed.name, None, offline=True)[0]
+        if parsed.scheme == "file":
+            return Path(parsed.name).expanduser().absolute()
+        if parsed.scheme in BUCKETS:
+            return _find_fetched(str(uri), default_cache_dir())
+        return default_cache_dir() / "models" / _key_of(parsed)
+    except ModelNotFound:
+        return None
+
+
 def _find_fetched(uri: str, cache_dir: Path) -> Path:
     """The copy that was fetched when the run was begun; its name is its digest."""
     found = find_fetched(uri, cache_dir)
@@ -89,12 +107,19 @@ def _find_fetched(uri: str, cache_dir: Path) -> Path:
 
 
 def _build(uri: ModelUri, cache_dir: Path) -> Path:
-    recipe, canonical = _load_recipe(uri)
+    recipe, _ = _load_recipe(uri)
+    return build_cached(
+        cache_dir, _key_of(uri), lambda folder: recipe(folder, dict(uri.parameters))
+    )
+
+
+def _key_of(uri: ModelUri) -> str:
+    """The name of a built-in model's folder in the cache. Raises ModelNotFound, SpecError."""
+    _, canonical = _load_recipe(uri)
     filled = ModelUri(
         scheme=uri.scheme, name=uri.name, parameters=dict(canonical(dict(uri.parameters)))
     )
-    key = blake3(str(filled).encode()).hexdigest()
-    return build_cached(cache_dir, key, lambda folder: recipe(folder, dict(uri.parameters)))
+    return blake3(str(filled).encode()).hexdigest()
 
 
 def _load_recipe(uri: ModelUri) -> tuple[Recipe, Canonical]:

@@ -1,15 +1,19 @@
-"""The runs of a folder: a page of the list, and how one run stands. Reads only; one ledger is open at a time."""
+"""The runs of a folder and the models of a training service: a page of the list. Reads only; one ledger is open at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
 
 from rollout.console.asking import CONFIG, HOME, answer, choice_of, page_of, word_of
+from rollout.console.models.listing import ListedModels, list_models, model_lines
+from rollout.console.models.places import COUNTS, SERVICE
 from rollout.console.render import render
 from rollout.console.standing import is_live, judge_state, read_max_steps
+from rollout.console.views.lines import RunLine
 from rollout.errors import RolloutError
 from rollout.report.gather import (
     describe_algorithm,
@@ -21,49 +25,54 @@ from rollout.report.gather import (
 
 PAGE_ROWS = 50
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """One run of the list. ``said`` is why it cannot be read; then the rest is empty."""
-
-    name: str
-    state: str
-    created_at: float | None = None
-    algorithm: str = ""
-    model: str = ""
-    step: int | None = None
-    max_steps: int | None = None
-    reward: float | None = None
-    said: str = ""
+Entry = tuple[float, str, bool]
+"""When it began, its name, and whether it is a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A page of the list: ``number`` of all runs whose name has the filter in it."""
+    """A page of the list: ``num_runs`` and ``num_models`` of all whose name has the filter in it."""
 
     lines: tuple[RunLine, ...]
-    number: int
+    num_runs: int
+    num_models: int
     page: int
     num_pages: int
+    said: str
 
 
-def list_runs(home: Path, *, wanted: str = "", page: int = 1, by_name: bool = False) -> Listing:
-    """A page of the runs, the newest first; only the ledgers of this page are opened."""
-    found = [
-        (entry.stat().st_mtime, entry.parent.name)
+def list_entries(
+    home: Path, models: ListedModels, *, wanted: str = "", page: int = 1, by_name: bool = False
+) -> tuple[list[Entry], Listing]:
+    """What is on a page, the newest first, and the page without its lines: nothing is opened."""
+    runs = [
+        (entry.stat().st_mtime, entry.parent.name, False)
         for entry in home.glob(f"*/{CONFIG}")
-        if wanted.lower() in entry.parent.name.lower() and not entry.parent.name.startswith(".")
+        if not entry.parent.name.startswith(".")
     ]
-    names = [name for _, name in (sorted(found, key=_name_of) if by_name else sorted(found)[::-1])]
-    pages = max(1, -(-len(names) // PAGE_ROWS))
+    named = [(made, name, True) for name, made in models.created.items()]
+    found = [one for one in (*runs, *named) if wanted.lower() in one[1].lower()]
+    found = sorted(found, key=lambda one: one[1]) if by_name else sorted(found)[::-1]
+    pages = max(1, -(-len(found) // PAGE_ROWS))
     page = min(max(1, page), pages)
-    shown = names[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-    lines = tuple(_line(home / name) for name in shown)
-    return Listing(lines=lines, number=len(names), page=page, num_pages=pages)
+    num_models = sum(is_model for _, _, is_model in found)
+    listing = Listing(
+        lines=(),
+        num_runs=len(found) - num_models,
+        num_models=num_models,
+        page=page,
+        num_pages=pages,
+        said=models.said,
+    )
+    return found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], listing
 
 
-def _name_of(entry: tuple[float, str]) -> str:
-    return entry[1]
+def _lines(home: Path, entries: list[Entry], models: dict[str, RunLine]) -> Iterator[RunLine]:
+    for _, name, is_model in entries:
+        if not is_model:
+            yield _line(home / name)
+        elif name in models:
+            yield models[name]
 
 
 def _line(folder: Path) -> RunLine:
@@ -103,13 +112,23 @@ routes = web.RouteTableDef()
 
 @routes.get("/")
 async def show_runs(request: web.Request) -> web.Response:
-    """The runs, a page at a time."""
+    """The runs and models, a page at a time."""
     wanted, page = word_of(request, "name"), page_of(request)
     by_name = choice_of(request, "sort", ("age", "name")) == "name"
-    home = request.app[HOME]
+    home, service, counts = request.app[HOME], request.app[SERVICE], request.app[COUNTS]
 
     def make() -> str:
-        found = list_runs(home, wanted=wanted, page=page, by_name=by_name)
-        return render("runs.html", home=home, listing=found, wanted=wanted, by_name=by_name)
+        models = list_models(service)
+        entries, listing = list_entries(home, models, wanted=wanted, page=page, by_name=by_name)
+        names = [name for _, name, is_model in entries if is_model]
+        lines = tuple(_lines(home, entries, model_lines(service, names, counts)))
+        return render(
+            "runs.html",
+            home=home,
+            service=service,
+            listing=replace(listing, lines=lines),
+            wanted=wanted,
+            by_name=by_name,
+        )
 
     return await answer(request, make)

@@ -140,8 +140,13 @@ def _turns(made: Columns) -> Iterator[tuple[int, str]]:
 def find_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a run's model; None where its folder is gone."""
     model = read_config(folder)["resolved"].get("modelPath")
-    path = Path(model) / "tokenizer.json" if model else None
-    return _load(path.parent, path.stat().st_mtime_ns) if path and path.is_file() else None
+    return load_tokenizer_of(Path(model)) if model else None
+
+
+def load_tokenizer_of(model: Path) -> Tokenizer | None:
+    """The tokenizer in a model's folder; None where none can be read there."""
+    path = model / "tokenizer.json"
+    return _load(model, path.stat().st_mtime_ns) if path.is_file() else None
 
 
 @lru_cache(maxsize=TOKENIZERS_MAX)

@@ -36,6 +36,14 @@ class DatedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatedThing:
+    """A thing as it is booked, and when (seconds since 1970)."""
+
+    booked: BookedThing
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallHead:
     """How a call and its answer begin; ``answer`` None: not answered yet."""
 
@@ -99,6 +107,66 @@ class CallBookReader:
             None if row is None else BookedThing(kind=row[0], id=row[1], owner=row[2], body=row[3])
         )
 
+    def dated(self, kind: str) -> Iterator[DatedThing]:
+        """Every thing of a kind by its id, and only those are looked at."""
+        last = ""
+        names = "kind, id, owner, body, created_at"
+        sql = f"SELECT {names} FROM things WHERE kind = ? AND id > ? ORDER BY id LIMIT ?"
+        while rows := self._all(sql, (kind, last, THINGS_AT_ONCE)):
+            for row in rows:
+                thing = BookedThing(kind=row[0], id=row[1], owner=row[2], body=row[3])
+                yield DatedThing(booked=thing, created_at=row[4])
+            last = rows[-1][1]
+
+    def created_at(self, kind: str, name: str) -> float | None:
+        """When a thing was written, in seconds since 1970; None where there is none."""
+        row = self._one("SELECT created_at FROM things WHERE kind = ? AND id = ?", (kind, name))
+        return None if row is None else row[0]
+
+    def with_part(self, kind: str, part: bytes, but: str, at_most: int) -> list[BookedThing]:
+        """Things of a kind whose body has ``part`` in it and whose id has ``but`` not, newest first."""
+        rows = self._all(
+            "SELECT kind, id, owner, body FROM things WHERE kind = ? AND instr(id, ?) = 0 AND instr(body, ?)"
+            " ORDER BY place DESC LIMIT ?",
+            (kind, but, part, at_most),
+        )
+        return [BookedThing(kind=a, id=b, owner=c, body=d) for a, b, c, d in map(tuple, rows)]
+
+    def last(self, line: str) -> int | None:
+        """The highest place of a line; None where it has no call."""
+        row = self._one("SELECT max(seq) FROM calls WHERE line = ?", (line,))
+        return None if row is None else row[0]
+
+    def last_answered(self, line: str) -> BookedCall | None:
+        """The answered call with the highest place, without what was asked and answered; looks at those behind it one by one."""
+        sql = "SELECT line, seq, digest, chain FROM calls WHERE line = ? AND answer IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        row = self._one(sql, (line,))
+        if row is None:
+            return None
+        return BookedCall(
+            line=row[0], seq=row[1], digest=row[2], call=b"", answer=b"", chain=row[3]
+        )
+
+    def chain_at(self, line: str, seq: int) -> str | None:
+        """The chain value behind a call; None where there is none."""
+        row = self._one("SELECT chain FROM calls WHERE line = ? AND seq = ?", (line, seq))
+        return None if row is None else row[0]
+
+    def places(self, line: str, after: int, at_most: int) -> list[int]:
+        """The next places of a line that hold a call."""
+        sql = "SELECT seq FROM calls WHERE line = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [row[0] for row in self._all(sql, (line, after, at_most))]
+
+    def each_back(self, line: str, before: int) -> Iterator[DatedCall]:
+        """The calls of a line from the one before ``before`` down, each read when it is its turn."""
+        while (found := self._dated("seq < ? ORDER BY seq DESC LIMIT 1", line, before)) is not None:
+            yield found
+            before = found.booked.seq
+
+    def find_dated(self, line: str, seq: int) -> DatedCall | None:
+        """One call, and when it came and was answered."""
+        return self._dated("seq = ?", line, seq)
+
     def find(self, line: str, seq: int) -> BookedCall | None:
         """One call, as the service's replay asks for it."""
         found = self._dated("seq = ?", line, seq)
@@ -134,10 +202,10 @@ class CallBookReader:
         )
         return DatedCall(booked=booked, received_at=row[6], answered_at=row[7])
 
-    def _one(self, sql: str, values: tuple[str | int, ...] = ()) -> sqlite3.Row | None:
+    def _one(self, sql: str, values: tuple[str | int | bytes, ...] = ()) -> sqlite3.Row | None:
         return next(iter(self._all(sql, values)), None)
 
-    def _all(self, sql: str, values: tuple[str | int, ...]) -> list[sqlite3.Row]:
+    def _all(self, sql: str, values: tuple[str | int | bytes, ...]) -> list[sqlite3.Row]:
         try:
             return self._file.tx.execute(sql, values).fetchall()
         except DATABASE_ERRORS as error:

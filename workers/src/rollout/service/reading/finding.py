@@ -66,6 +66,21 @@ def open_model(folder: Path, given: str) -> OpenedModel | None:
     return OpenedModel(book=book, folder=folder, model=model)
 
 
+def open_by_id(folder: Path, model_id: str) -> OpenedModel | None:
+    """The model of exactly this id, by the book's index; None where the book has none. Raises LedgerError."""
+    book = CallBookReader(folder / BOOK)
+    try:
+        found = book.thing(ServiceModel.__name__, model_id)
+        model = None if found is None else decode_thing(found)
+    except BaseException:
+        book.close()
+        raise
+    if not isinstance(model, ServiceModel):
+        book.close()
+        return None
+    return OpenedModel(book=book, folder=folder, model=model)
+
+
 def base_uri(book: CallBookReader, model: ServiceModel) -> str | None:
     """Where the base of a model was; None where the book does not say. Raises LedgerError."""
     found = book.thing(ServedBase.__name__, base_id(model.base, model.base_digest))
