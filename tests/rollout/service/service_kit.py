@@ -305,8 +305,9 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             full_weights=full_weights,
             bodies=bodies,
         )
-        http = TestClient(TestServer(build_service(door, 1 << 24)))
-        await http.start_server()
+        server = TestServer(build_service(door, 1 << 24))
+        await server.start_server(auto_decompress=False)
+        http = TestClient(server)
         duties = (
             (desk.compute_forever, desk.sample_forever, desk.shelf.tidy_forever) if computes else ()
         )

@@ -202,6 +202,19 @@ def test_what_was_saved_is_published_given_a_time_and_deleted(client, served):
     train(again, 1)
 
 
+def test_a_client_newer_than_tested_is_told_in_its_log_and_served(
+    served, client, monkeypatch, caplog
+):
+    monkeypatch.setattr("tinker.lib.internal_client_holder.tinker_sdk_version", "0.99.1")
+    for _ in range(2):
+        newer = tinker.ServiceClient(base_url=served.url, api_key=served.key)
+        train(new_model(newer), 1)
+        newer.close("success").result(60)
+    words = "tinker 0.99.1 is newer than 0.38.0, with which this service was tested"
+    assert sum(words in one.getMessage() for one in caplog.records) == 2
+    assert (served.home / "notes.txt").read_text().count(words) == 1
+
+
 def test_data_in_many_chunks_is_one_gradient(client):
     model, whole = new_model(client, seed=4), new_model(client, seed=4)
     draw = torch.Generator().manual_seed(1)

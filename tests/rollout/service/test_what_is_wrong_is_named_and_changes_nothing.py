@@ -364,6 +364,54 @@ async def test_a_service_that_skips_the_unembedding_says_so_and_makes_the_rest(s
     assert chains[0] == chains[1]
 
 
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("0.38.0", False),
+        ("0.36.0", False),
+        ("rollout", False),
+        ("0.38.1", True),
+        ("1.0", True),
+        ("0.39.0.dev1", True),
+        ("9" * 5000, True),
+    ],
+)
+async def test_clients_newer_than_tested_are_told_and_served(service, version, told):
+    client = (await service()).client()
+    status, said = await client.post(
+        "create_session", {"sdk_version": version, "a_flag_of_tomorrow": 1}
+    )
+    words = "is newer than 0.38.0, with which this service was tested"
+    assert (status, words in said.get("warning_message", "")) == (200, told)
+    client.session = said["session_id"]
+    await client.begin()
+    ask = {"model_id": client.model, "seq_id": 1, "adam_params": {}, "sign": True}
+    said = await client.answer(await client.post("optim_step", ask))
+    assert "unknown field `sign`" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("create_model", {"optimizer_config": {"type": "adamw", "nesterov": True}}),
+        ("asample", {"prompt": {"chunks": [{"tokens": [5], "nesterov": True}]}}),
+    ],
+)
+async def test_what_a_newer_client_could_say_inside_of_a_part_is_refused_by_name(
+    service, path, more
+):
+    client = (await service()).client()
+    await client.begin()
+    sampler = (await client.answer(await client.save()))["sampling_session_id"]
+    if path == "asample":
+        status, said = await client.sample(sampler, **more)
+    else:
+        ask = {"session_id": client.session, "model_seq_id": 5, "base_model": "tiny"}
+        ask |= {"lora_config": {"rank": 4, "train_unembed": False}}
+        status, said = await client.post(path, ask | more)
+    assert (status, "unknown field `nesterov`" in said["detail"]) == (400, True), said
+
+
 async def test_a_model_is_made_once_and_never_otherwise(service):
     client = (await service()).client()
     model = await client.begin(seed=1)

@@ -56,6 +56,7 @@ from rollout.service.wire.requests import (
     read_body,
 )
 from rollout.service.wire.sampling import read_sample
+from rollout.service.wire.versions import NewerClients
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -99,6 +100,7 @@ class ServiceDoor:
         self.desk = desk
         self.poll_seconds = poll_seconds
         self._skip_unembed, self._full_weights = skip_unembed, frozenset(full_weights)
+        self._newer = NewerClients()
         self.identify = keys.key
         self.bodies = SharedRoom(bodies, "bodies of requests that are read")
 
@@ -127,6 +129,7 @@ class ServiceDoor:
         told = [SKIPS_UNEMBED] if self._skip_unembed else []
         if self._full_weights:
             told.append(TRAINS_WHOLE.format(", ".join(sorted(self._full_weights))))
+        told += self._newer.told(ask.sdk_version)
         warning = {"warning_message": "; ".join(told)} if told else {}
         return {"type": "create_session", "session_id": name, **warning}
 

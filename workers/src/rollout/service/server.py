@@ -74,6 +74,7 @@ async def serve_training(
             build_service(door, settings.body_bytes_max),
             access_log=None,
             handle_signals=False,
+            auto_decompress=False,  # nothing is unpacked before it is known whose it is
             shutdown_timeout=GRACE_SECONDS,
         )
         await runner.setup()

@@ -19,6 +19,7 @@ from rollout.service.calls import (
     TopTokens,
 )
 from rollout.service.refusals import CallRefused, not_offered
+from rollout.service.wire.scanning import check_parts, place_of
 from rollout.service.wire.schema import FLOAT32, INT64, STOPPED, TOO_LONG, WIRE
 
 PROTOBUF_TYPE = "application/x-protobuf"
@@ -30,15 +31,18 @@ def parse_forward_backward(body: bytes) -> tuple[str, int, ForwardBackward | Cal
 
     Raises CallRefused where not even model and sequence id can be read.
     """
+    refusal = check_parts(body)
     message = WIRE["ForwardBackwardRequest"]()
     try:
-        message.ParseFromString(body)
+        message.ParseFromString(body if refusal is None else place_of(body))
     except DecodeError as error:
         raise CallRefused(f"the body is no ForwardBackwardRequest: {error}") from error
+    if refusal is not None:
+        return message.model_id, message.seq_id, refusal
     try:
         call: ForwardBackward | CallRefused = _call(message)
-    except CallRefused as refusal:
-        call = refusal
+    except CallRefused as error:
+        call = error
     return message.model_id, message.seq_id, call
 
 

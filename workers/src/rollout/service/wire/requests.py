@@ -155,17 +155,23 @@ class SamplerAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     type: Literal["create_sampling_session"] = "create_sampling_session"
 
 
-class PromptChunk(msgspec.Struct, kw_only=True):
-    """A part of a prompt; other types than text have other fields, which are refused by the type's name."""
+class ChunkKind(msgspec.Struct, kw_only=True):
+    """Of what kind a part of a prompt is; parts of other kinds than text are refused by that, whatever they hold."""
 
     type: str = "encoded_text"
+
+
+class TextChunk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a prompt in tokens."""
+
     tokens: list[int] = []
+    type: Literal["encoded_text"] = "encoded_text"
 
 
 class PromptAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A prompt in parts."""
 
-    chunks: list[PromptChunk]
+    chunks: list[msgspec.Raw]
 
 
 class SamplingAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

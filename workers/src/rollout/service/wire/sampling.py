@@ -12,9 +12,10 @@ from rollout.service.calls import CallTensor, SampleCall
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.conversions import SEED_MAX, number_of
-from rollout.service.wire.requests import SampleAsk, SamplingAsk
+from rollout.service.wire.requests import ChunkKind, SampleAsk, SamplingAsk, TextChunk, read_body
 
 SAMPLES_MAX = 1024
+CHUNKS_MAX = 4096
 TOP_MAX = 128
 TOP_K_MAX = 2**31 - 1
 STOPS_MAX = 64
@@ -26,11 +27,20 @@ SCORES_MAX = 2**28
 def read_sample(ask: SampleAsk, base: TrainingBase, request_id: str) -> SampleCall:
     """What to sample; seeds that are not said come from the request's id. Raises CallRefused."""
     _refuse_unoffered(ask)
-    prompt = [token for chunk in ask.prompt.chunks for token in chunk.tokens]
+    if len(ask.prompt.chunks) > CHUNKS_MAX:
+        raise CallRefused(
+            f"prompt.chunks: expected up to {CHUNKS_MAX} parts, got {len(ask.prompt.chunks)}; send tokens in one"
+        )
+    prompt = [token for chunk in ask.prompt.chunks for token in _read_chunk(bytes(chunk))]
     bad = next((token for token in prompt if not 0 <= token < base.vocab), None)
     if not prompt or bad is not None:
         raise CallRefused(
             f"prompt: expected tokens of the vocabulary of {base.vocab}, got {bad if prompt else 'none'}"
+        )
+    if len(prompt) >= base.context:
+        raise CallRefused(
+            f"prompt: expected 1 to {base.context - 1} tokens, as the base model sees {base.context} at once, got"
+            f" {len(prompt)} tokens; send the last of them"
         )
     params = ask.sampling_params
     left = base.context - len(prompt)
@@ -56,6 +66,13 @@ def read_sample(ask: SampleAsk, base: TrainingBase, request_id: str) -> SampleCa
     )
 
 
+def _read_chunk(chunk: bytes) -> list[int]:
+    kind = read_body(chunk, ChunkKind).type
+    if kind != "encoded_text":
+        raise not_offered(f"prompt: a part of type {kind!r}", "send tokens")
+    return read_body(chunk, TextChunk).tokens
+
+
 def _refuse_unoffered(ask: SampleAsk) -> None:
     asked = {
         "prompt_alt_tokens_k": ask.prompt_alt_tokens_k != 0,
@@ -67,9 +84,6 @@ def _refuse_unoffered(ask: SampleAsk) -> None:
             found,
             "leave it out: prompt_logprobs, topk_prompt_logprobs and target_prompt_logprobs score the prompt",
         )
-    other = next((c.type for c in ask.prompt.chunks if c.type != "encoded_text"), None)
-    if other is not None:
-        raise not_offered(f"prompt: a part of type {other!r}", "send tokens")
     if not 1 <= ask.num_samples <= SAMPLES_MAX:
         raise CallRefused(f"num_samples: expected 1 to {SAMPLES_MAX}, got {ask.num_samples}")
     params = ask.sampling_params

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PACKAGE = "rollout.service.wire"
 
-_SCALARS = {
+SCALARS = {
     "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
@@ -81,8 +81,8 @@ def _add(
 ) -> None:
     field = message.field.add(name=name, number=int(number))
     field.label = field.LABEL_REPEATED if label == "repeated" else field.LABEL_OPTIONAL
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
+    if kind in SCALARS:
+        field.type = SCALARS[kind]
     else:
         field.type, field.type_name = field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
     if label == "optional":
