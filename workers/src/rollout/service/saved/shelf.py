@@ -166,8 +166,9 @@ class SavedShelf:
         self._loaded.add(digest)
 
     def has_weights(self, sampler: ServiceSampler) -> bool:
-        """Whether a sampler's weights are there."""
-        return self._keeper.weights.path(sampler.digest).exists()
+        """Whether a sampler's weights are there; those of a session that goes on are, unless somebody else took them away."""
+        finished = self._registry.get(FinishedSession, sampler.session) is not None
+        return not finished or self._keeper.weights.path(sampler.digest).exists()
 
     def size(self, saved: AnySaved) -> int | None:
         """Bytes on the disk, which several names of the same tensors share; None where they are not there."""
