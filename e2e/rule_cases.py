@@ -125,6 +125,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         {"canaryPercent": 5, "bakeSeconds": 1},
         {"canaryPercent": 5, "bakeSeconds": 0},
     ),
+    "timeZone and startingDeadlineSeconds go with cron": (
+        {"cron": "0 2 * * *", "timeZone": "UTC"},
+        {"cron": None, "everySteps": 25, "timeZone": "UTC"},
+    ),
     "min must not be above max": ({"min": 1, "max": 1}, {"min": 2, "max": 1}),
     "tensorParallel needs more devices than accelerator.count: "
     "raise it, or lower tensorParallel": (

@@ -12,7 +12,7 @@ from runs import CRDS, lay_over
 Path = tuple[str, ...]
 MEASURED = {"evaluations": [{"suite": {"builtin": {"name": "x"}}}]}
 """Beside actors: the smallest run trains on rows alone, and without an evaluation has no actors to set."""
-TEXTS = ("x", "1", "a@v1", f"blake3:{'0' * 64}")
+TEXTS = ("x", "1", "a@v1", "0 2 * * *", f"blake3:{'0' * 64}")
 """One of them fits each pattern of the definitions."""
 UNION = re.compile(r"exactly one of (.+) must be set")
 

@@ -78,6 +78,7 @@ def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, 
     serve(mallory, boss)
     restart(mallory)
     save(mallory, boss)
+    save_by_schedule(mallory)
     finish(mallory)
     purge(mallory, boss)
     assert_exact(installation, "rollout-operator")
@@ -168,6 +169,32 @@ def save(mallory, boss):
         return kept and "run" in live.get("status", {})
 
     eventually(is_begun, "the snapshot was not begun")
+
+
+def save_by_schedule(mallory):
+    """Two snapshots that nobody takes in time: of those that have failed the newest is kept."""
+    quick = {"name": "quick", "everySteps": 25, "deadlineSeconds": 1}
+    mallory.world.patch({"snapshots": {"everySteps": 25, "schedules": [quick]}})
+
+    def told():
+        return mallory.world.run()["status"].get("schedules")
+
+    def of_schedule():
+        chosen = f"{names.LABEL_SCHEDULE}=quick"
+        return mallory.kubectl.get("rolloutsnapshots", "-l", chosen)["items"]
+
+    eventually(told, "the schedule was not followed")
+    for step in (25, 50):
+        anchor = {"name": f"step-{step:06d}", "step": step}
+        mallory.world.report({"step": step, "lastSnapshot": anchor})
+        eventually(lambda n=step: f'-{n}"' in str(told()).replace("'", '"'), "no snapshot was made")
+    eventually(
+        lambda: (
+            any("deletionTimestamp" in one["metadata"] for one in of_schedule())
+            or len(of_schedule()) == 1
+        ),
+        "the older snapshot stayed",
+    )
 
 
 def purge(mallory, boss):

@@ -229,6 +229,54 @@ def test_deleted_with_its_bytes_it_leaves_none_of_them(saved: Saved, stage: Stag
     assert "PurgeGivenUp" not in events
 
 
+def test_a_run_is_saved_by_itself_and_what_it_no_longer_keeps_goes_with_its_bytes(
+    saved: Saved, stage: Stage, tmp_path: Path
+):
+    """Every anchor and a suspension: the coordinator outlives its workers for the last one, which other runs begin with."""
+    kubectl = stage.kubectl
+    often = [{"name": "often", "everySteps": ANCHOR, "keepLast": 1}]
+    asked = {"everySteps": ANCHOR, "schedules": often, "onSuspend": True}
+    manifest = build_manifest("watched", saved.runtime, STEPS_OF_THE_FIRST, snapshots=asked)
+    for name in ("watched", "third"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.chmod(0o777)
+        kubectl.apply(build_volume(f"{kubectl.namespace}-{name}", str(folder), size="10Gi"))
+    tmp_path.chmod(0o777)
+    run = stage.start(manifest)
+
+    def taken(schedule: str) -> list[dict[str, Any]]:
+        chosen = f"rollout.dev/run=watched,rollout.dev/schedule={schedule}"
+        return [one for one in kubectl.get("rolloutsnapshots", "-l", chosen)["items"] if holds(one)]
+
+    def holds(snapshot: dict[str, Any]) -> bool:
+        found = snapshot.get("status", {}).get("conditions", ())
+        return any(one["type"] == "Complete" and one["status"] == "True" for one in found)
+
+    first = run.until(lambda: taken("often"), "a snapshot by the schedule", START_SECONDS)[0]
+    uri = first["status"]["location"]["object"]["uri"].removeprefix(f"s3://{BUCKET}/")
+    name = first["metadata"]["name"]
+    run.until(lambda: uri not in saved.bucket.keys("team/"), "the end of its bytes", PURGE_SECONDS)
+    run.until(
+        lambda: name not in {one["metadata"]["name"] for one in taken("often")},
+        "the end of its object",
+        PURGE_SECONDS,
+    )
+    run.patch({"suspend": True})
+    run.until(lambda: run.condition("Suspended"), "the suspension", SAVE_SECONDS)
+    assert not run.pods()
+    (last,) = taken("suspend")
+    assert run.condition("SnapshotsScheduled")["reason"] == "SnapshotTaken", run.describe()
+    assert last["status"]["step"] == run.status()["progress"]["step"]
+    assert last["status"]["step"] >= first["status"]["step"] + ANCHOR
+    kubectl("delete", "rolloutrun", "watched")
+    assert len(taken("suspend")) == 1
+    steps = last["status"]["step"] + BEYOND
+    restored = {"restoreFrom": {"snapshotRef": {"name": last["metadata"]["name"]}}}
+    third = stage.start(build_manifest("third", saved.runtime, steps, **restored))
+    assert third.wait_for_end(END_SECONDS)["reason"] == "Succeeded", third.describe()
+
+
 def assert_goes_on_as(undisturbed: Result, restored: Result, step: int) -> None:
     """A link of the chain holds all steps before it; the oldest of those before the snapshot are in no snapshot."""
     later = [link for link in restored.chains if link[0] > step]

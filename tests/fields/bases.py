@@ -194,6 +194,26 @@ BASES: dict[str, Document] = {
     "devices": grpo(spec={**BARE, **FAST}),
     "local": grpo(spec={"env": [{"name": "A", "value": "1"}]}),
     "bucket": grpo(spec={"storage": {"uri": "s3://bucket/runs"}}),
+    "scheduled": grpo(
+        {"maxSteps": 1000},
+        {
+            "storage": {"uri": "s3://bucket/runs"},
+            "snapshots": {
+                "everySteps": 20,
+                "schedules": [
+                    {
+                        "name": "nightly",
+                        "cron": "0 2 * * *",
+                        "timeZone": "Europe/Berlin",
+                        "startingDeadlineSeconds": 36000,
+                        "keepLast": 2,
+                        "deadlineSeconds": 600,
+                    },
+                    {"name": "hundreds", "everySteps": 100},
+                ],
+            },
+        },
+    ),
     "limits": grpo(spec={"limits": {"ttlSecondsAfterFinished": 500}}),
     "wandb": grpo(spec={"tracking": [{"wandb": {"project": "p"}}]}),
     "mlflow": grpo(spec={"tracking": [{"mlflow": {"uri": "http://m:1"}}]}),

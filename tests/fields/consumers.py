@@ -9,6 +9,7 @@ from typing import Any
 import coordinating
 import learning
 import operating
+import scheduling
 import working
 from configs import Place
 
@@ -70,6 +71,11 @@ CONSUMERS: dict[str, Consumer] = {
         kind="decision of the operator",
         what="conditions, pods and children over time, under five kinds of trouble",
         ask=_operator(operating.observe_course),
+    ),
+    "schedules": Consumer(
+        kind="decision of the operator",
+        what="the snapshots that a run makes by itself and deletes, over days and steps, a suspension and its end",
+        ask=_operator(scheduling.observe_schedules),
     ),
     "refusal": Consumer(
         kind="refusal",

@@ -154,6 +154,10 @@ RUNS: dict[str, Row] = {
     ),
     "spec.snapshots.include": row("grpo", "refused"),
     "spec.snapshots.keepLabeled": row("grpo", "refused"),
+    **{
+        f"spec.snapshots.{name}": row("scheduled", "schedules")
+        for name in ("schedules", "onSuspend", "atEnd")
+    },
     "spec.snapshots.onPreemption": row("long", "coordination"),
     "spec.tracking[].wandb": row("wandb", "trackers"),
     "spec.tracking[].mlflow": row("mlflow", "trackers"),

@@ -18,6 +18,7 @@ WRITERS = (
     "operator/src/rollout_operator/other_kinds.py",
     "operator/src/rollout_operator/run/controller.py",
     "operator/src/rollout_operator/run/plan/*.py",
+    "operator/src/rollout_operator/run/plan/saving/*.py",
     "operator/src/rollout_operator/run/plan/status/*.py",
     "workers/src/rollout/coordinator/status/*.py",
     "workers/src/rollout/pods/serving/training.py",

@@ -30,7 +30,7 @@ def test_these_are_all():
     wanted += (
         " WeightsVerified Learning LogprobsAgree TokensRoundTrip RewardHolds Tracking Snapshotted"
     )
-    wanted += " Purged Supported CleanedUp ClusterWatched"
+    wanted += " SnapshotsScheduled Purged Supported CleanedUp ClusterWatched"
 
     assert [item.value for item in ConditionType] == wanted.split()
 

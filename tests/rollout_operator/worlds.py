@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from rollout_api import names
 from rollout_api.names import Role
@@ -12,9 +12,10 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Ended, Node, Pod, Workload
+from rollout_operator.controller.times import render_time
 from rollout_operator.run.attempt import Record, ScaleState, render_record
 from rollout_operator.run.plan.attempts import current_attempt
-from rollout_operator.run.plan.model import ROLES, Blocked, Observed, Plan
+from rollout_operator.run.plan.model import ROLES, Blocked, MadeSnapshot, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.plan.preconditions.checks import filled_by_presets, resolve_spec
 from rollout_operator.run.plan.settled import settled_digest
@@ -78,6 +79,8 @@ class World:
     writes: int = 0
     stops: int = 0
     settings: list[int] = field(default_factory=list)
+    snapshots: dict[str, MadeSnapshot] = field(default_factory=dict)
+    unsaved: Blocked | None = None
     notes: list[str] = field(default_factory=list)
     served: int = 0
 
@@ -99,6 +102,8 @@ class World:
             nodes=self.nodes,
             watches_nodes=self.watches_nodes,
             tracker=self.tracker,
+            snapshots=tuple(self.snapshots.values()),
+            unsaved=self.unsaved,
         )
 
     def settled(self) -> str:
@@ -164,6 +169,7 @@ class World:
             self.removed = True
         self.deleted = self.deleted or plan.delete_run
         self.stops += plan.stop_coordinator
+        self._apply_snapshots(plan)
         if plan.send_settings:
             self.settings.append(self.generation)
         if plan.status is not None and status:
@@ -171,6 +177,21 @@ class World:
             self.status = {**dict(plan.status), **kept}
             self.writes += 1
             self.notes += [note.reason.value for note in plan.notes]
+
+    def _apply_snapshots(self, plan: Plan) -> None:
+        for order in plan.makes:
+            assert order.name not in self.snapshots
+            self.served += 1
+            self.snapshots[order.name] = MadeSnapshot(
+                name=order.name,
+                uid=f"{order.name}/{self.served}",
+                version=self.served,
+                schedule=order.schedule,
+                created=render_time(self.now),
+                state="Active",
+            )
+        for one in plan.drops:
+            del self.snapshots[one.name]
 
     def _apply_children(self, plan: Plan) -> None:
         wanted = plan.wanted
@@ -242,6 +263,18 @@ class World:
 
     def report(self, **progress: Any) -> None:
         self.status = {**self.status, "progress": progress}
+
+    def anchor(self, step: int, **progress: Any) -> None:
+        """The learner has saved one."""
+        name = f"step-{step:06d}"
+        said = {"lastSnapshot": {"name": name, "step": step}, **progress}
+        self.report(step=step, attempt=self.status.get("attempt", 1), **said)
+
+    def finish(self, state: Literal["Complete", "Failed"] = "Complete", words: str = "") -> None:
+        """Every snapshot that is being made is over."""
+        for name, one in self.snapshots.items():
+            if one.state == "Active":
+                self.snapshots[name] = replace(one, state=state, words=words)
 
     def crash(
         self, name: str, code: int, message: str = "", restarts: int = 1, reason: str = "Error"

@@ -63,6 +63,11 @@ class ConditionType(StrEnum):
     )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
+    SNAPSHOTS_SCHEDULED = (
+        "SnapshotsScheduled",
+        "normal",
+        "The snapshots that `spec.snapshots` asks for are made; shown where it asks for some.",
+    )
     PURGED = (
         "Purged",
         "normal",

@@ -117,6 +117,12 @@ class Reason(StrEnum):
     )
     SNAPSHOT_TAKEN = "SnapshotTaken", "The newest snapshot is durable.", "Nothing."
     NO_SNAPSHOT_YET = "NoSnapshotYet", "The first anchor is still to come.", "Nothing."
+    SCHEDULED = "Scheduled", "Snapshots are made as `spec.snapshots` says.", "Nothing."
+    SNAPSHOT_FAILED = (
+        "SnapshotFailed",
+        "The last snapshot of a schedule has failed; the next one is made at its time.",
+        "Look at the RolloutSnapshot that is named: its condition Failed says why.",
+    )
 
     VERIFYING = "Verifying", "A snapshot that exists is being read and verified.", "Wait."
     SNAPSHOT_REFUSED = (

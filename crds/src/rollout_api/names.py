@@ -27,6 +27,8 @@ LABEL_REVISION = f"{DOMAIN}/revision"
 """Revision of an endpoint that a server is of, and that its Service sends requests to."""
 LABEL_SNAPSHOT_STEP = f"{DOMAIN}/step"
 """Step of a snapshot."""
+LABEL_SCHEDULE = f"{DOMAIN}/schedule"
+"""The entry of its run's `spec.snapshots.schedules` that a snapshot was made by, and is kept and deleted by."""
 
 SNAPSHOT_MANIFESTS = "snapshots/manifests/"
 """Below the place of a run's objects: a manifest for each snapshot, ``<id>.json``."""
@@ -136,6 +138,11 @@ def ledger_claim_name(run: str) -> str:
 def snapshot_name(run: str, step: int) -> str:
     """Name of the RolloutSnapshot of a step."""
     return f"{run}-step-{step:06d}"
+
+
+def scheduled_name(run: str, uid: str, schedule: str, mark: int) -> str:
+    """Name of the RolloutSnapshot that a schedule of the run with this UID makes; ``mark``: minutes since 1970, or a step."""
+    return f"{run}-{schedule}-{sha256(uid.encode()).hexdigest()[:5]}-{mark}"
 
 
 def purge_name(uid: str) -> str:

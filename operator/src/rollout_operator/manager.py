@@ -48,6 +48,7 @@ from rollout_operator.run.plan.preconditions.checks import find_runtime_fault
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.queue.keeper import Keeper
 from rollout_operator.run.record_keys import RecordKeys
+from rollout_operator.run.saving import Saver
 from rollout_operator.run.tls import Authorities
 from rollout_operator.settings import Settings
 from rollout_operator.snapshot.adopt.controller import Adopter
@@ -300,6 +301,7 @@ class Manager:
             poster=self._build_poster(),
             keeper=Keeper(client=client, store=self.store, clock=clocks.now),
             record_keys=self.record_keys,
+            saver=Saver(client=client, store=self.store),
             clocks=clocks,
         )
 

@@ -69,6 +69,13 @@ RULES: tuple[Rule, ...] = (
         why="the finalizer of snapshots whose bytes go with them: deletionPolicy Delete",
     ),
     Rule(
+        group="rollout.dev",
+        resources=("rolloutsnapshots",),
+        verbs=("create", "delete"),
+        scope="watched",
+        why="snapshots that a run's schedules ask for, and those that they no longer keep",
+    ),
+    Rule(
         group="batch",
         resources=("jobs",),
         verbs=("get", "create"),

@@ -58,6 +58,7 @@ class Refusing:
         self.error, self.when, self.told, self.order = error, when, [], []
         self.removed = False
         self.unknown = set()
+        self.unsaved = None
         self.world = World()
         self.queue = KeyQueue()
         self.store = RunStore()
@@ -73,6 +74,7 @@ class Refusing:
             coordinators=self,
             poster=self,
             record_keys=self,
+            saver=self,
         )
 
     def look(self, _):
@@ -101,6 +103,9 @@ class Refusing:
 
     async def act(self, *_):
         return True
+
+    async def save(self, *_):
+        return self.unsaved
 
     async def release_orphans(self, *_):
         return True
@@ -165,6 +170,26 @@ async def test_children_that_may_not_be_removed_are_told_and_tried_again():
     assert one.removed
     assert "CleanedUp" not in {c["type"] for c in one.told[-1]["conditions"]}
     assert one.queue.failures(KEY) == 0
+
+
+async def test_snapshots_of_schedules_that_cannot_be_made_are_told_beside_all_else():
+    one = Refusing(None)
+    snapshots = {"everySteps": 20, "schedules": [{"name": "hundreds", "everySteps": 100}]}
+    one.world = World(spec={**SPEC, "storage": {"uri": "s3://b/runs"}, "snapshots": snapshots})
+    one.world.settle()
+    one.world.anchor(100)
+    one.reconciler.clocks = Clocks(now=lambda: one.world.now)
+    gate = Blocked(reason=Reason.FORBIDDEN, message="cannot create", retry_seconds=30.0)
+    one.unsaved = gate
+    await one.reconcile()
+    found = {c["type"]: c for c in one.told[-1]["conditions"]}
+    assert found["SnapshotsScheduled"]["reason"] == "Forbidden"
+    assert found["Ready"]["status"] == "True"
+    assert one.told[-1]["schedules"] == [{"name": "hundreds", "lastStep": 0}]
+    one.unsaved = None
+    one.world.status = {**one.told[-1], "progress": one.world.status["progress"]}
+    await one.reconcile()
+    assert one.told[-1]["schedules"][0]["lastStep"] == 100
 
 
 async def test_definitions_that_lack_a_field_are_named_once_and_the_rest_is_kept():

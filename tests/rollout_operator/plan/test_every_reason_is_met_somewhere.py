@@ -145,6 +145,16 @@ def late(**limits):
     return world
 
 
+def scheduled(state="Complete"):
+    snapshots = {"everySteps": 20, "schedules": [{"name": "hundreds", "everySteps": 100}]}
+    world = running(storage={"uri": "s3://b/runs"}, snapshots=snapshots)
+    world.anchor(100)
+    world.settle(2)
+    world.finish(state)
+    world.settle(2)
+    return world
+
+
 def too_long():
     world = running(limits={"activeSeconds": 600})
     world.now += timedelta(seconds=700)
@@ -247,6 +257,8 @@ SCENES = {
     "ImagePullFailed": lambda: waiting_pod(waiting="ImagePullBackOff"),
     "Unschedulable": lambda: waiting_pod(unschedulable="0/2 nodes are available"),
     "NodeLost": lost,
+    "Scheduled": scheduled,
+    "SnapshotFailed": lambda: scheduled("Failed"),
     "NoProgress": stuck,
 }
 

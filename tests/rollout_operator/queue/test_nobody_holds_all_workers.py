@@ -84,7 +84,16 @@ class Asking:
     def __init__(self, queue):
         nobody = cast("Any", SimpleNamespace(leave_alone=lambda *_: None))
         parts = dict.fromkeys(
-            ("client", "store", "applier", "coordinators", "poster", "keeper", "record_keys"),
+            (
+                "client",
+                "store",
+                "applier",
+                "coordinators",
+                "poster",
+                "keeper",
+                "record_keys",
+                "saver",
+            ),
             nobody,
         )
         self.reconciler = Reconciler(queue=queue, observer=nobody, **parts)

@@ -16,10 +16,10 @@ from rollout_api import names
 
 OTHERS = {CLUSTER, COORDINATOR, PERSON}
 FREE = {"leases", "events"}
-OWN = {"rolloutruns", "clusterrolloutruntimes"}
+OWN = {"rolloutruns", "clusterrolloutruntimes", "rolloutsnapshots"}
 CHANGING = {
     "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "lastTransitionTime",
-    "startTime", "completionTime", "activeSeconds", "rollout.dev/applied", "rollout.dev/not-after",
+    "startTime", "completionTime", "activeSeconds", "lastTime", "rollout.dev/applied", "rollout.dev/not-after",
     "rollout.dev/signature", "binaryData", "data", "x-template", "x-status-owners",
 }  # fmt: skip
 """Named by the server, by the clock or by chance."""
@@ -116,6 +116,7 @@ def end_of(model: ModelObjects) -> dict[str, Any]:
     """What a run has come to, without what differs from one life to the next."""
     children = {
         "/".join(place): settle({part: live[part] for part in live if part != "status"})
+        | _came_to(live)
         for place, live in model.objects.items()
         if place[1] == "ns" and place[0] != "events" and place != PLACE
     }
@@ -128,6 +129,13 @@ def end_of(model: ModelObjects) -> dict[str, Any]:
     plain = {"children": children, "status": settle(status), "conditions": conditions}
     text = json.dumps(plain, sort_keys=True)
     return json.loads(re.sub(r"(secrets-run-\w+|pods-[\w-]+|statefulsets-[\w-]+)-\d+", "UID", text))
+
+
+def _came_to(live: Body) -> Body:
+    """Of a snapshot, how it ended."""
+    found = live.get("status", {}).get("conditions", ())
+    ends = [one["reason"] for one in found if one["type"] == "Finished"]
+    return {"ended": ends[0]} if ends and live["kind"] == "RolloutSnapshot" else {}
 
 
 def settle(value: Any) -> Any:

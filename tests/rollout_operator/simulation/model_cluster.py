@@ -19,10 +19,16 @@ GOAL = 3
 """Steps that a run takes once it is allowed to end."""
 
 
+AFTER = {"": "Saving", "Saving": "Unsigned", "Unsigned": "Taken", "Taken": "Taken"}
+"""What becomes of a snapshot."""
+LAYER = {"kind": "train_state", "digest": "c" * 64, "size_bytes": 9, "grade": "exact"}
+TAKEN = {"id": "ab" * 32, "step": 1, "grade": "exact", "size_bytes": 9, "layers": [LAYER]}
+
+
 @dataclass(slots=True, kw_only=True)
 class ModelCluster:
     """``may_end``: the work ends at its goal. ``outcome``: how. ``stopped``: coordinators' pods that were told to
-    stop."""
+    stop. ``orders``: how far snapshots are, by the coordinator's pod and the object's UID."""
 
     model: ModelObjects
     draw: random.Random
@@ -32,6 +38,7 @@ class ModelCluster:
     outcome: Body = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     kept_back: set[str] = field(default_factory=set)
+    orders: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def run(self) -> None:
         while True:
@@ -132,6 +139,15 @@ class ModelCluster:
                 progress["outcome"] = self.outcome
             if progress != {**before, "outcome": before.get("outcome")}:
                 self.model.merge(COORDINATOR, place, {"status": {"progress": progress}}, "status")
+
+    def save(self, coordinator: str, order: Body) -> Body:
+        """The coordinator's answer: it saves, asks for a signature, and has taken it once it is signed."""
+        place = (coordinator, order["snapshot"])
+        state = self.orders.get(place, "")
+        if state != "Unsigned" or order.get("signature"):
+            state = AFTER[state]
+        self.orders[place] = state
+        return {"state": state, **(TAKEN if state != "Saving" else {})}
 
     def _coordinator(self, run: str) -> str:
         return self.model.get(("pods", "ns", f"{run}-coordinator-0"))["metadata"]["uid"]

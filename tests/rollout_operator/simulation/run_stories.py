@@ -249,6 +249,8 @@ DRAWN_APART = ("take a suspension back", "edit at work")
 """They came later: what a seed told before, it still tells."""
 ANSWERS_FROM = 1 << 32
 """Seeds from here on tell of runs that answer rows: coordinator and actors, no learner."""
+SAVES_FROM = 1 << 33
+"""Seeds from here on tell of runs that make a snapshot when they are suspended, and when they end well."""
 WITHOUT_A_LEARNER = (
     "suspend",
     "lose an actor",
@@ -281,6 +283,8 @@ class Story:
     acts: tuple[str, ...]
     end: str
     num_replicas: int = 1
+    bucket: str = ""
+    """Where the platform keeps objects; empty for volumes."""
 
     @property
     def loose(self) -> bool:
@@ -303,6 +307,8 @@ BOTH_WRITE = (9, 40, 62)
 def build_story(seed: int) -> Story:
     if seed >= PAIRS_FROM:
         return replace(build_story(seed - PAIRS_FROM), seed=seed, num_replicas=2)
+    if seed >= SAVES_FROM:
+        return _build_saves(seed)
     if seed >= ANSWERS_FROM:
         return _build_answers(seed)
     draw = random.Random(f"story {seed}")
@@ -320,6 +326,14 @@ def build_story(seed: int) -> Story:
     acts += apart.choices(DRAWN_APART, k=apart.choice([0, 0, 1]))
     acts = ["edit"] * ("edit" in acts) + [one for one in acts if one != "edit"]
     return Story(seed=seed, spec=spec, acts=tuple(acts), end=draw.choice(list(ENDS)))
+
+
+def _build_saves(seed: int) -> Story:
+    """Those of runs that train; a suspension that is taken back may have been saved, or not."""
+    story = build_story(seed - SAVES_FROM)
+    acts = tuple(one for one in story.acts if one not in (*DRAWN_APART, "edit"))
+    spec = {**story.spec, "snapshots": {"onSuspend": True, "atEnd": True}}
+    return replace(story, seed=seed, acts=acts, spec=spec, bucket="s3://runs/team")
 
 
 def _build_answers(seed: int) -> Story:

@@ -225,7 +225,7 @@ class Theatre:
 
     def prepare(self) -> None:
         make_run(self.model, self.story.spec)
-        for place, live in build_surroundings():
+        for place, live in build_surroundings(self.story.bucket):
             self.model.create("kubectl", place, live)
 
     async def _keep_operators(self) -> None:
@@ -298,10 +298,10 @@ class Network:
     cluster: ModelCluster
     say: Callable[[str], None]
 
-    def post(self, url: str, **_: Any) -> Exchange:
-        return Exchange(lambda: self._answer(url.rpartition("/")[2]))
+    def post(self, url: str, json: Body, **_: Any) -> Exchange:
+        return Exchange(lambda: self._answer(url.rpartition("/")[2], json))
 
-    async def _answer(self, call: str) -> Response:
+    async def _answer(self, call: str, body: Body) -> Response:
         await asyncio.sleep(0.01)
         pod = self.cluster.model.objects.get(("pods", "ns", f"{RUN}-coordinator-0"))
         if pod is None or not is_ready(pod):
@@ -309,6 +309,8 @@ class Network:
         self.say(f"  coordinator: {call}")
         if call == "stop":
             self.cluster.stopped.add(pod["metadata"]["uid"])
+        if call == "snapshot":
+            return Response(200, self.cluster.save(pod["metadata"]["uid"], body))
         return Response(200, {})
 
 
@@ -367,7 +369,7 @@ def build_manager(session: ModelSession, outer: Any, clocks: Clocks, leader: Lea
     )
 
 
-def build_surroundings() -> list[tuple[Place, Body]]:
+def build_surroundings(bucket: str = "") -> list[tuple[Place, Body]]:
     """What is there before: a runtime, a class of storage, the key of records, and objects that only look like the run's."""
     runtime = {
         "apiVersion": "rollout.dev/v1alpha1",
@@ -375,6 +377,8 @@ def build_surroundings() -> list[tuple[Place, Body]]:
         "metadata": {"name": "default"},
         "spec": {"allowedNamespaces": {"from": "All"}},
     }
+    if bucket:
+        runtime["spec"] |= {"storage": {"uri": bucket}}
     storage = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",

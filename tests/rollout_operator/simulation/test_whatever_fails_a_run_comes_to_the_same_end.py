@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from fresh_seeds import find_first
 from model_requests import FAULTS, WATCH_FAULTS
-from run_stories import ACTS, ANSWERS_FROM, ENDS, WITHOUT_A_LEARNER, build_story
+from run_stories import ACTS, ANSWERS_FROM, ENDS, SAVES_FROM, WITHOUT_A_LEARNER, build_story
 from simulate_operator import simulate, simulate_one_fault, undisturbed
 
 LONG = 1800
@@ -42,6 +42,27 @@ def test_known_seeds_of_runs_without_a_learner(seed):
     check(seed)
 
 
+@pytest.mark.parametrize(
+    "seed", [SAVES_FROM + seed for seed in (4, WHOLE_LIFE, 9, 62, 100, 104, 107)]
+)
+def test_known_seeds_of_runs_that_are_saved_when_they_go(seed):
+    check(seed)
+
+
+def test_a_run_that_is_suspended_and_then_succeeds_is_saved_twice():
+    seeds = (SAVES_FROM + seed for seed in range(500))
+    stories = map(build_story, seeds)
+    found = next(one for one in stories if (one.acts, one.end) == (("suspend",), "succeed"))
+    end = undisturbed(found.seed).end
+    saved = {
+        place.rpartition("/")[2].split("-")[1]: child["ended"]
+        for place, child in end["children"].items()
+        if place.startswith("rolloutsnapshots/")
+    }
+    assert saved == {"suspend": "SnapshotTaken", "end": "SnapshotTaken"}
+    assert end["conditions"]["SnapshotsScheduled"][1] == "SnapshotTaken"
+
+
 def explore(count: int, base: int = 0) -> None:
     first = base + find_first()
     print(f"fresh seeds from {first} on")
@@ -52,6 +73,11 @@ def explore(count: int, base: int = 0) -> None:
 @pytest.mark.slow
 def test_many_fresh_seeds():
     explore(LONG)
+
+
+@pytest.mark.slow
+def test_many_fresh_seeds_of_runs_that_are_saved_when_they_go():
+    explore(LONG // 4, SAVES_FROM)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from worlds import World
 from rollout.runs.snapshots.ordered import describe
 from rollout.snapshots.manifest import Signature, build_manifest
 from rollout.snapshots.signing import check_signature
+from rollout_api.names import LABEL_SCHEDULE
 from rollout_api.v1alpha1.run_status import RunStatus
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_api.v1alpha1.storage import Storage
@@ -44,6 +45,7 @@ class Cluster:
         self.calls = 0
         self.counted = []
         self.spec = {"source": {"run": {"name": "run"}}, **(spec or {})}
+        self.labels = {}
         self.status, self.version, self.generation = {}, 1, 1
         self.run, self.world = run, World()
         self.seen = {}
@@ -79,6 +81,7 @@ class Cluster:
             "resourceVersion": str(self.version),
             "generation": self.generation,
             "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": self.labels,
         }
         return {"metadata": meta, "spec": self.spec, "status": self.status}
 
@@ -176,6 +179,25 @@ async def test_it_is_saved_signed_and_told_with_its_place():
     assert one.status["runtimeRef"] == {"kind": "ClusterRolloutRuntime", "name": "default"}
     assert one.status["storage"] == {"uri": "s3://b/runs"}
     assert one.condition("Supported") == ("False", "NotSupported")
+
+
+async def test_a_suspended_run_whose_coordinator_stays_for_it_is_asked():
+    one = cluster(SAVING, UNSIGNED, TAKEN)
+    one.labels = {LABEL_SCHEDULE: "suspend"}
+    one.open()
+    one.seen = {"suspend": True}
+    for _ in range(3):
+        await one.reconcile()
+    assert one.condition("Complete") == ("True", "SnapshotTaken")
+
+
+async def test_a_run_that_goes_before_its_first_anchor_is_waited_for_by_nobody():
+    one = cluster({"state": "Waiting", "message": "no anchor yet"})
+    one.labels = {LABEL_SCHEDULE: "suspend"}
+    one.open()
+    one.seen = {"suspend": True}
+    assert await one.reconcile() is None
+    assert one.condition("Failed") == ("True", "NoSnapshotYet")
 
 
 async def test_what_became_durable_is_counted_once_with_its_seconds_and_bytes():

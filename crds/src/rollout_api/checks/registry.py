@@ -1,6 +1,6 @@
 """All rules, in the order in which their problems are shown."""
 
-from rollout_api.checks import ending, model, operations, sizes, storage, unbuilt
+from rollout_api.checks import ending, model, operations, schedules, sizes, storage, unbuilt
 from rollout_api.checks.accelerators import fitting
 from rollout_api.checks.environment import evaluate, evaluations, plugins, rewards, tools
 from rollout_api.checks.inference import infer, serve
@@ -26,6 +26,7 @@ RULES = (
     *evaluate.RULES,
     *operations.RULES,
     *ending.RULES,
+    *schedules.RULES,
     *storage.RULES,
     *cluster.RULES,
     *fitting.RULES,

@@ -1,12 +1,51 @@
 """How a run is kept safe, watched and bounded: snapshots, tracking, limits. All live settings."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Name, OneOf, Real, Uri, filled, many
+from rollout_api.base import ApiModel, Name, OneOf, Real, Rule, Uri, filled, many
 
 Layer = Literal["TrainState", "Buffer", "Process", "EpisodicMemory"]
+ScheduleName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=20, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+]
+CronText = Annotated[
+    str, StringConstraints(min_length=9, max_length=120, pattern=r"^\S+( +\S+){4}$")
+]
+
+
+class SnapshotSchedule(OneOf):
+    """When a RolloutSnapshot is made of the run, as an object with its bytes: by the clock, or every so many steps.
+
+    Each is made while the run is at work, of its newest anchor, and one at a time. What falls due while another is being
+    made, while the run is suspended or while no operator runs is made up for once.
+    """
+
+    members: ClassVar[tuple[str, ...]] = ("cron", "every_steps")
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.cron) || !(has(self.timeZone) || has(self.startingDeadlineSeconds))",
+            "timeZone and startingDeadlineSeconds go with cron",
+            "cron",
+        ),
+    )
+
+    name: ScheduleName
+    """Its name in labels and in the names of its snapshots; `suspend` and `end` are taken."""
+    cron: CronText | None = None
+    """Five fields, as a CronJob's: minute, hour, day of month, month, day of week. `0 2 * * *` is every night at two."""
+    time_zone: Name | None = None
+    """Time zone that `cron` is read in, such as `Europe/Berlin`. Unset: UTC."""
+    every_steps: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Steps from one to the next: a multiple of `snapshots.everySteps`, which says how often there is an anchor to save."""
+    starting_deadline_seconds: int | None = Field(default=None, ge=10, le=31_536_000)
+    """How late one may still be begun. Unset: however late."""
+    keep_last: int = Field(default=3, ge=1, le=100)
+    """How many that are complete are kept; older ones are deleted, each object with its bytes."""
+    deadline_seconds: int = Field(default=3600, ge=1, le=604_800)
+    """`deadlineSeconds` of each: time from its creation until it is durable, past which it has failed."""
 
 
 class Snapshots(ApiModel):
@@ -25,6 +64,13 @@ class Snapshots(ApiModel):
     on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")
     """When the learner is told to go (SIGTERM): end at the next step boundary and rely on anchor and replay, or
     save an anchor there first when the grace period leaves time."""
+    schedules: tuple[SnapshotSchedule, ...] = many(8, key="name")
+    """When RolloutSnapshots are made, in a cluster and of a run whose objects lie in a bucket. On one machine: refused."""
+    on_suspend: bool = filled(default=False)
+    """Make a RolloutSnapshot when the run is suspended, or its queue takes the quota back: once the workers are gone and before the
+    coordinator goes, which stays at most ten minutes for it. The newest three are kept. Places and refusals as of `schedules`."""
+    at_end: bool = filled(default=False)
+    """The same of a run that ends well, before it says so; the newest is kept."""
 
 
 class TensorBoard(ApiModel):

@@ -9,6 +9,7 @@ from rollout_api.base import (
     Label,
     Message,
     Name,
+    ObjectName,
     Real,
     Text,
     Timestamp,
@@ -109,6 +110,19 @@ class SnapshotSummary(ApiModel):
     """What it was chosen by (`Best` only)."""
     value: Real | None = None
     """Value of that metric."""
+
+
+class ScheduleStatus(ApiModel):
+    """How far one entry of `spec.snapshots.schedules` is."""
+
+    name: Name
+    """Name of the schedule; `suspend` and `end` are those of `onSuspend` and `atEnd`."""
+    last_time: Timestamp | None = None
+    """Its newest time that was acted on, or since when it is followed; later times are still to come."""
+    last_step: int | None = Field(default=None, ge=0)
+    """Its newest step that was acted on, a multiple of `everySteps`."""
+    last_snapshot: ObjectName | None = None
+    """The RolloutSnapshot that was made last."""
 
 
 class Stuck(ApiModel):
@@ -248,3 +262,5 @@ class RunStatus(ApiModel):
     """The newest snapshot that is durable."""
     best: SnapshotSummary | None = None
     """Best snapshot, by the evaluation that selects."""
+    schedules: tuple[ScheduleStatus, ...] = many(16, key="name")
+    """How far each of `spec.snapshots.schedules` is."""

@@ -8,11 +8,13 @@ from typing import Any
 
 from rollout_api.checks.sizes import find_excess
 from rollout_api.fields import tracked
-from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE
+from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE, LABEL_RUN_UID, LABEL_SCHEDULE
 from rollout_operator.cache.facts import Document, Facts, References, read_facts
 from rollout_operator.controller.queue import Key
 
-LABELS_KEPT = frozenset({LABEL_QUEUE, LABEL_PRIORITY, *tracked.LABELS})
+LABELS_KEPT = frozenset(
+    {LABEL_QUEUE, LABEL_PRIORITY, LABEL_RUN_UID, LABEL_SCHEDULE, *tracked.LABELS}
+)
 MARK_LENGTH_MAX = 256
 KEPT_BYTES_MAX = 96 * 1024
 """Of a spec as it is written. What is larger is refused whatever it says (the bound on what it comes to is

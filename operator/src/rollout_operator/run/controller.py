@@ -42,6 +42,7 @@ from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.queue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.render.inputs import Inputs
+from rollout_operator.run.saving import Saver
 from rollout_operator.run.status import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Reconciler:
     poster: Poster
     keeper: Keeper
     record_keys: RecordKeys
+    saver: Saver
     calls: Calls = field(default_factory=Calls)
     clocks: Clocks = CLOCKS
     kind: str = "RolloutRun"
@@ -148,6 +150,7 @@ class Reconciler:
                 await self._delete_run(stored)
                 return
             plan = await self._act(observed, plan, inputs, now)
+            plan = await self._save(observed, plan, now)
         except Terminating:
             return
         except PEOPLE_MEND as error:
@@ -199,6 +202,18 @@ class Reconciler:
         if plan.quota is not None and not await self.keeper.act(observed, plan.quota):
             plan = replace(plan, requeue_seconds=AGAIN_SECONDS)
         return plan
+
+    async def _save(self, observed: Observed, plan: Plan, now: datetime) -> Plan:
+        """Snapshots of its schedules; where that fails, the plan says so and has made none."""
+        unsaved = await self.saver.save(observed, plan)
+        if unsaved is None:
+            return plan
+        told = plan_run(replace(observed, unsaved=unsaved), now)
+        status = None if told.status is None else dict(told.status)
+        if status is not None and plan.status is not None and "configuration" in plan.status:
+            status["configuration"] = plan.status["configuration"]
+        again = min(plan.requeue_seconds or 1e9, unsaved.retry_seconds)
+        return replace(plan, status=status, notes=told.notes, requeue_seconds=again)
 
     async def _send_settings(self, observed: Observed) -> bool:
         assert observed.spec is not None

@@ -26,6 +26,7 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.run.attempt import read_record
 from rollout_operator.run.cluster import Cluster
+from rollout_operator.run.index.made import find_made
 from rollout_operator.run.index.references import SNAPSHOT, restored_name
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
@@ -158,6 +159,7 @@ class Observer:
             kueue_served=self.asker.served(),
             quota=self.store.quota(*place),
             tracker=stored.tracker(),
+            snapshots=find_made(self.store, stored),
             coordinator_role=self.platform().coordinator_role,
         )
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rollout_api.checks.unbuilt import check_snapshot
 from rollout_api.conditions import Reason
+from rollout_api.names import LABEL_SCHEDULE
 from rollout_api.places import run_place
 from rollout_api.v1alpha1.common import RuntimeRef
 from rollout_api.v1alpha1.snapshot import SnapshotSpec, SnapshotStatus, storage_of
@@ -28,6 +29,7 @@ from rollout_operator.run.coordinator import Calls
 from rollout_operator.run.index.references import RUN, SNAPSHOT, runtime_keys
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import Observed
+from rollout_operator.run.plan.saving.schedules import END, SUSPEND
 from rollout_operator.run.render.volumes import claim_name
 from rollout_operator.snapshot.adopt.controller import Adopter
 from rollout_operator.snapshot.answers import SnapshotAnswer, parse_answer
@@ -46,6 +48,7 @@ from rollout_operator.snapshot.purge.controller import Purger
 log = logging.getLogger(__name__)
 
 CROWDED_SECONDS = 1.0
+PARTING = frozenset({SUSPEND, END})
 
 
 class SnapshotCoordinators(Protocol):
@@ -191,6 +194,7 @@ def see(stored: Stored, run: Observed | None) -> SnapshotSeen:
         fault=stored.excess or fault,
         status=read_status(stored),
         run=see_run(run) if run is not None else None,
+        parting=stored.labels().get(LABEL_SCHEDULE) in PARTING,
     )
 
 

@@ -48,7 +48,10 @@ class RunSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSeen:
-    """One RolloutSnapshot and what is around it. ``fault``: what of its spec is not acted on."""
+    """One RolloutSnapshot and what is around it. ``fault``: what of its spec is not acted on.
+
+    ``parting``: its run is about to go, and its coordinator stays for it.
+    """
 
     uid: str
     name: str
@@ -58,6 +61,7 @@ class SnapshotSeen:
     status: SnapshotStatus
     fault: str = ""
     run: RunSeen | None = None
+    parting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,9 @@ def plan_answer(seen: SnapshotSeen, answer: SnapshotAnswer, now: datetime) -> Sn
         found = {**_begun(seen, now), **_describe(seen.run, answer, now)}
         status = tell(seen, taken(answer), now, **found)
         return SnapshotPlan(status=status, bytes_taken=answer.size_bytes)
+    if answer.state == "Waiting" and seen.parting:
+        words = f"run {seen.run.name} goes before its first anchor: there is nothing to save"
+        return SnapshotPlan(status=tell(seen, failed(Reason.NO_SNAPSHOT_YET, words), now))
     if answer.state == "Waiting":
         waits = working(
             Reason.NO_SNAPSHOT_YET, answer.words or f"run {seen.run.name} has no anchor yet"
@@ -298,7 +305,7 @@ def _waits(seen: SnapshotSeen) -> list[ConditionUpdate] | None:
             no(ConditionType.READY, Reason.REFERENCE_NOT_FOUND, words),
             yes(ConditionType.STALLED, Reason.REFERENCE_NOT_FOUND, words),
         ]
-    if run.suspended:
+    if run.suspended and not (seen.parting and run.answers):
         return working(
             Reason.SUSPENDED, f"run {name} is suspended: its snapshot is taken when it goes on"
         )

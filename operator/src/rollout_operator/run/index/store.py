@@ -12,6 +12,7 @@ from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import Resource
 from rollout_operator.kueue.quota import Quota, parse_quota
 from rollout_operator.kueue.resources import WORKLOADS
+from rollout_operator.run.index.made import is_made
 from rollout_operator.run.index.places import Places
 from rollout_operator.run.index.references import (
     ENDPOINT,
@@ -48,6 +49,10 @@ class RunStore(Store):
         super()._index(before, after)
         if (key := self.places.replace(before, after)) is not None:
             self._changed(key)
+        one = after or before
+        if one is not None and _has_ended(before, after):
+            for key in one.facts.references:
+                self._changed(key)
 
     # -- quota --------------------------------------------------------------------------------------
 
@@ -119,3 +124,11 @@ class RunStore(Store):
     def _key_of(self, owner: Owner) -> Key | None:
         """Quota of a run that is gone is looked at under the name that the run had."""
         return super()._key_of(owner) or self._quota_keys.get(owner)
+
+
+def _has_ended(before: Stored | None, after: Stored | None) -> bool:
+    """Whether a snapshot of a schedule is over, or gone: its run looks at what comes next."""
+    if not is_made(after or before):
+        return False
+    over = after is None or after.deleting or after.facts.finished
+    return over != (before is not None and (before.deleting or before.facts.finished))

@@ -43,6 +43,34 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeSnapshot:
+    """A RolloutSnapshot that a schedule of the run has made.
+
+    ``created`` is RFC 3339; ``retained``: a person keeps its bytes; ``words``: why it has failed.
+    """
+
+    name: str
+    uid: str
+    version: int
+    schedule: str
+    created: str
+    state: Literal["Active", "Complete", "Failed"]
+    deleting: bool = False
+    retained: bool = False
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOrder:
+    """A RolloutSnapshot to be made: its name, the schedule it is of, why, and the bound on its making in seconds."""
+
+    name: str
+    schedule: str
+    description: str
+    deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One run and everything around it.
 
@@ -54,7 +82,8 @@ class Observed:
     nothing else is in the way of a start; ``quota`` is what its Workload says. ``tracker`` is who would
     make the object again if it were deleted. ``children`` has no record that does not verify;
     ``unverified`` names those. Nor has it one of ours in a format that is not read: those are ``unread``,
-    the newest first.
+    the newest first. ``snapshots`` are those of its schedules, the oldest first; ``unsaved``: why none can be made or
+    deleted just now.
     """
 
     name: str
@@ -82,6 +111,8 @@ class Observed:
     claim: Claim | None = None
     quota: Quota | None = None
     tracker: str = ""
+    snapshots: tuple[MadeSnapshot, ...] = ()
+    unsaved: Blocked | None = None
     coordinator_role: RoleReference = field(default_factory=RoleReference)
 
     def permit(self, allowances: Allowances | None = None) -> Permit:
@@ -151,7 +182,7 @@ class Plan:
     """What to do, in this order: children, the coordinator, quota, the status, events.
 
     ``lower``: StatefulSets that get fewer pods by themselves, where no record says what they are.
-    ``status`` None writes nothing. ``remove_children``: the time to live is over. ``delete_run``: and
+    ``makes`` and ``drops``: RolloutSnapshots of its schedules. ``status`` None writes nothing. ``remove_children``: the time to live is over. ``delete_run``: and
     nothing is left of the run but its object, which shall go too.
     """
 
@@ -162,6 +193,8 @@ class Plan:
     stop_coordinator: bool = False
     send_settings: bool = False
     quota: QuotaStep | None = None
+    makes: tuple[SnapshotOrder, ...] = ()
+    drops: tuple[MadeSnapshot, ...] = ()
     status: Mapping[str, Any] | None = None
     notes: tuple[EventSpec, ...] = ()
     requeue_seconds: float | None = None

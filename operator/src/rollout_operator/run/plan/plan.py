@@ -6,12 +6,12 @@ before the pods go, because they are its evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.controller.conditions import ConditionUpdate, Status, no, yes
-from rollout_operator.controller.times import parse_time, render_time
+from rollout_operator.controller.conditions import ConditionUpdate, no, yes
+from rollout_operator.controller.times import render_time
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.run.plan.attempts import (
     current_attempt,
@@ -33,7 +33,6 @@ from rollout_operator.run.plan.model import (
 from rollout_operator.run.plan.phases import (
     Phase,
     as_ended,
-    at_rest,
     coordinator_ready,
     has_role,
     lost_node,
@@ -48,6 +47,19 @@ from rollout_operator.run.plan.queueing import (
     plan_step,
     refused_condition,
 )
+from rollout_operator.run.plan.saving.parting import (
+    NOTHING,
+    Parting,
+    orders,
+    plan_parting,
+    tell_parting,
+)
+from rollout_operator.run.plan.saving.schedules import (
+    END,
+    SchedulesPlan,
+    plan_drops,
+    plan_schedules,
+)
 from rollout_operator.run.plan.status.conditions import (
     actor_selector,
     actors_condition,
@@ -55,8 +67,10 @@ from rollout_operator.run.plan.status.conditions import (
     build_role_status,
     learner_condition,
     reported,
+    state_of,
 )
 from rollout_operator.run.plan.status.finish import finish_plan
+from rollout_operator.run.plan.suspended import BY_SPEC, EVICTED, plan_suspended, seconds_so_far
 from rollout_operator.run.plan.termination import deadlines, find_ending
 from rollout_operator.run.plan.troubles import find_trouble
 from rollout_operator.signing import RECORD_FORMAT
@@ -65,7 +79,7 @@ from rollout_operator.signing import RECORD_FORMAT
 def plan_run(observed: Observed, now: datetime) -> Plan:
     """The next step of one run."""
     if (done := find_condition(observed, "Finished")) is not None and done.status == "True":
-        return plan_finished(observed, now)
+        return replace(plan_finished(observed, now), drops=plan_drops(observed))
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
     if (apart := _plan_apart(observed, attempt, now)) is not None:
@@ -73,15 +87,24 @@ def plan_run(observed: Observed, now: datetime) -> Plan:
     if observed.spec is None or (record is None and observed.gate and not observed.suspend):
         return _plan_refused(observed, observed.gate, now, alive=record is not None)
     if observed.suspend:
-        return _plan_suspended(observed, attempt, BY_SPEC, now)
+        return plan_suspended(observed, attempt, BY_SPEC, now)
     if record is not None and (lost := lost_quota(observed)):
-        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+        return plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
     if record is None and (queued := await_quota(observed)):
         return _plan_refused(observed, queued, now)
+    return _plan_attempt(observed, attempt, now)
+
+
+def _plan_attempt(observed: Observed, attempt: int, now: datetime) -> Plan:
+    """One that may go on: it runs, or ends."""
     group = observe_group(observed, attempt)
-    if ending := find_ending(observed, group, attempt, now):
-        return _plan_ending(observed, ending, attempt, now)
-    return _plan_running(observed, group, attempt, now)
+    ending = find_ending(observed, group, attempt, now)
+    if ending is None:
+        return _plan_running(observed, group, attempt, now)
+    parting = plan_parting(observed, END, attempt, now) if ending.succeeded else NOTHING
+    if parting.waits:
+        return _plan_running(observed, group, attempt, now, parting)
+    return _plan_ending(observed, ending, attempt, now, parting)
 
 
 # -- a run that may not start ---------------------------------------------------------------------
@@ -98,16 +121,11 @@ def _plan_refused(
         no(ConditionType.READY, gate.reason, gate.message),
         *refused_condition(gate),
         *kept,
-        _state(gate),
+        state_of(gate),
     ]
     step = plan_step(observed, alive=alive)
     plan = Plan(quota=step, requeue_seconds=gate.retry_seconds)
     return finish_plan(observed, plan, aspects, now, keep_counts=True)
-
-
-def _state(gate: Blocked) -> ConditionUpdate:
-    kind = ConditionType.STALLED if gate.stalled else ConditionType.RECONCILING
-    return yes(kind, gate.reason, gate.message)
 
 
 def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
@@ -125,9 +143,9 @@ def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
 def _plan_unread(observed: Observed, attempt: int, now: datetime) -> Plan:
     """Pods go on, and go when they are told to; nothing is made until a person has it begin anew."""
     if observed.suspend:
-        return _plan_suspended(observed, attempt, BY_SPEC, now)
+        return plan_suspended(observed, attempt, BY_SPEC, now)
     if lost := lost_quota(observed):
-        return _plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
+        return plan_suspended(observed, attempt, replace(EVICTED, message=lost.message), now)
     group = observe_group(observed, attempt) if observed.spec is not None else None
     if observed.spec is not None and (ending := find_ending(observed, group, attempt, now)):
         return _plan_ending(observed, ending, attempt, now)
@@ -167,80 +185,12 @@ def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
     return finish_plan(observed, plan, aspects, now, keep_counts=True)
 
 
-# -- suspension -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Why the pods go, and what is said once they are gone."""
-
-    reason: Reason
-    message: str
-
-
-BY_SPEC = Stop(reason=Reason.SUSPENDED, message="spec.suspend is true")
-EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
-
-
-def _plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
-    record = find_record(observed, attempt)
-    known = record is not None or lives_unread(observed)
-    alive = known or has_pods(observed)
-    phase = plan_suspension(observed, attempt, now) if alive else at_rest(observed)
-    wanted = plan_desired(observed, record, phase, attempt) if record is not None else None
-    aspects = _stopping_aspects(phase, why, observed.blocked)
-    gives_back = alive and phase.gone and observed.quota is not None
-    last = attempt if known else observed.status.attempt
-    extra: Status = {"attempt": last}
-    if phase.gone:
-        extra |= {"activeSeconds": _seconds_so_far(observed, now), "startTime": None}
-    return finish_plan(
-        observed,
-        Plan(
-            wanted=wanted,
-            lower=phase.live if alive and record is None else {},
-            stop_coordinator=phase.cutting,
-            quota=plan_step(observed, alive=alive),
-            requeue_seconds=0.0 if gives_back else until(phase.due, now),
-        ),
-        aspects,
-        now,
-        live=phase.live,
-        **extra,
-    )
-
-
-def _stopping_aspects(phase: Phase, why: Stop, blocked: Blocked | None) -> list[ConditionUpdate]:
-    """Of pods that go, and of none that is left; an eviction ends in the queue again."""
-    evicted = why.reason is Reason.EVICTED
-    lost = [no(ConditionType.ADMITTED, why.reason, why.message)] if evicted else []
-    if not phase.gone:
-        words = "the coordinator makes the cut" if phase.cutting else "pods are going"
-        return [
-            no(ConditionType.READY, Reason.DRAINING, words),
-            _state(blocked) if blocked else yes(ConditionType.RECONCILING, Reason.DRAINING, words),
-            *lost,
-        ]
-    going = [yes(ConditionType.RECONCILING, why.reason, why.message)] if evicted else []
-    return [
-        no(ConditionType.READY, why.reason, why.message),
-        yes(ConditionType.SUSPENDED, why.reason, f"{why.message} and no pod is left"),
-        *lost,
-        *going,
-    ]
-
-
-def _seconds_so_far(observed: Observed, now: datetime) -> int:
-    status = observed.status
-    if status.start_time is None:
-        return status.active_seconds
-    return status.active_seconds + int((now - parse_time(status.start_time)).total_seconds())
-
-
 # -- ends -----------------------------------------------------------------------------------------
 
 
-def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime) -> Plan:
+def _plan_ending(
+    observed: Observed, ending: Ending, attempt: int, now: datetime, parting: Parting = NOTHING
+) -> Plan:
     """Say how it ended and with which pods; they go once that is written."""
     terminal = Reason.SUCCEEDED if ending.succeeded else Reason.FAILED
     as_jobs_say = ConditionType.COMPLETE if ending.succeeded else ConditionType.FAILED
@@ -255,6 +205,7 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
         yes(as_jobs_say, ending.reason, ending.message),
         *([] if ending.succeeded else [yes(ConditionType.STALLED, ending.reason, ending.message)]),
         *reported(observed.status.progress, attempt),
+        *([] if parting.aspect is None else [parting.aspect]),
     ]
     unblocked = replace(observed, blocked=None)  # nothing is written now that could be refused
     return finish_plan(
@@ -265,13 +216,21 @@ def _plan_ending(observed: Observed, ending: Ending, attempt: int, now: datetime
         live=aimed(unblocked, as_ended(unblocked)),
         attempt=attempt,
         completionTime=render_time(now),
+        **tell_parting(observed, parting),
     )
 
 
 # -- running --------------------------------------------------------------------------------------
 
 
-def _plan_running(observed: Observed, group: Group | None, attempt: int, now: datetime) -> Plan:
+def _plan_running(
+    observed: Observed,
+    group: Group | None,
+    attempt: int,
+    now: datetime,
+    parting: Parting = NOTHING,
+) -> Plan:
+    """``parting``: the work is done, and waits for its last snapshot."""
     record = find_record(observed, attempt)
     phase = plan_running(observed, group, attempt, now)
     wanted = plan_desired(observed, record, phase, attempt)
@@ -280,13 +239,21 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
     settings = started and ready and observed.generation > observed.status.settings_generation
     lost, lost_due = lost_node(observed, now)
     aspects = _running_aspects(observed, group, phase, attempt, lost)
-    wake = earliest(phase.due, lost_due, *(due for due, _ in deadlines(observed)))
+    saves = _plan_saves(observed, parting, now)
+    if parting.waits:
+        waits = (Reason.SAVING, parting.waits)
+        told = [no(ConditionType.READY, *waits), yes(ConditionType.RECONCILING, *waits)]
+        aspects = [one for one in aspects if one.type not in _STATES] + told
+    aspects += saves.aspects
+    wake = earliest(phase.due, lost_due, saves.due, *(due for due, _ in deadlines(observed)))
     rendered = record.generation if record is not None else observed.generation
     settled = observed.status.settings_generation if started else rendered
-    before = observed.status.active_seconds if started else _seconds_so_far(observed, now)
+    before = observed.status.active_seconds if started else seconds_so_far(observed, now)
     plan = Plan(
         wanted=wanted,
         send_settings=settings and observed.coordinator_reachable,
+        makes=saves.makes,
+        drops=saves.drops,
         quota=plan_step(observed, alive=True, ready=_all_ready(observed, group, phase, attempt)),
         requeue_seconds=until(wake, now),
     )
@@ -300,8 +267,24 @@ def _plan_running(observed: Observed, group: Group | None, attempt: int, now: da
         startTime=observed.status.start_time if started else render_time(now),
         activeSeconds=before,
         settingsGeneration=observed.generation if plan.send_settings else settled,
+        schedules=list(saves.told),
         selector=actor_selector(observed) if "actor" in phase.live else None,
         configuration=record.name if record is not None else observed.status.configuration,
+    )
+
+
+_STATES = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
+
+
+def _plan_saves(observed: Observed, parting: Parting, now: datetime) -> SchedulesPlan:
+    """What its schedules ask for; at its end, the last snapshot alone."""
+    if not parting.waits:
+        return plan_schedules(observed, now)
+    return SchedulesPlan(
+        makes=orders(parting),
+        told=tuple(tell_parting(observed, parting)["schedules"]),
+        aspects=() if parting.aspect is None else (parting.aspect,),
+        due=parting.due,
     )
 
 
@@ -332,7 +315,11 @@ def _running_aspects(
         *reported(observed.status.progress, attempt),
     ]
     if trouble is not None:
-        return [*aspects, no(ConditionType.READY, trouble.reason, trouble.message), _state(trouble)]
+        return [
+            *aspects,
+            no(ConditionType.READY, trouble.reason, trouble.message),
+            state_of(trouble),
+        ]
     if up:
         return [*aspects, yes(ConditionType.READY, Reason.RUNNING, "the work goes on")]
     message = _describe_start(observed, learner, actors, attempt)

@@ -20,6 +20,10 @@ from rollout_operator.run.plan.model import Blocked
 
 CLUSTER = Facts(platform="cluster")
 SHOWN_MAX = 5
+NO_BUCKET = (
+    "spec.snapshots: the run keeps its objects on its volume, where snapshots do not go with their bytes: set"
+    " storage.uri to s3://bucket/prefix or gs://bucket/prefix, or leave out schedules, onSuspend and atEnd"
+)
 
 
 def check_form(document: Mapping[str, Any]) -> Blocked | None:
@@ -121,6 +125,15 @@ def _storage_problems(spec: RolloutRunSpec) -> Iterator[str]:
             "the runtime keeps ledgers in Postgres, and a service's book is a file: say"
             " storage: {ledger: {sqlite: {}}}"
         )
+
+    if saves_itself(spec) and (spec.storage is None or spec.storage.uri is None):
+        yield NO_BUCKET
+
+
+def saves_itself(spec: RolloutRunSpec) -> bool:
+    """Whether a run asks for RolloutSnapshots."""
+    asked = spec.snapshots
+    return bool(asked.schedules) or asked.on_suspend or asked.at_end
 
 
 def _keeps_nothing(spec: RolloutRunSpec) -> bool:

@@ -15,7 +15,7 @@ from rollout_operator.controller.conditions import ConditionUpdate, Status, no, 
 from rollout_operator.run.attempt import ScaleState
 from rollout_operator.run.plan.attempts import stateful_set
 from rollout_operator.run.plan.learner_group import WAITS, Group
-from rollout_operator.run.plan.model import REASONS, Observed
+from rollout_operator.run.plan.model import REASONS, Blocked, Observed
 from rollout_operator.run.plan.phases import (
     Phase,
     allowed_actors,
@@ -28,6 +28,7 @@ from rollout_operator.run.plan.phases import (
 OWN_FIELDS = (
     "observedGeneration", "conditions", "attempt", "configuration", "startTime", "settingsGeneration",
     "activeSeconds", "completionTime", "resolved", "coordinator", "learner", "actors", "selector", "lastSnapshot", "best",
+    "schedules",
 )  # fmt: skip
 
 
@@ -168,3 +169,9 @@ def own_part(status: Mapping[str, Any]) -> Status:
         for name, value in status.items()
         if name in OWN_FIELDS and value not in (None, "", [])
     }
+
+
+def state_of(gate: Blocked) -> ConditionUpdate:
+    """Whether a person must act, or it is waited for."""
+    kind = ConditionType.STALLED if gate.stalled else ConditionType.RECONCILING
+    return yes(kind, gate.reason, gate.message)
