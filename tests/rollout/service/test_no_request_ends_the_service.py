@@ -77,6 +77,17 @@ async def test_a_body_that_cannot_be_read_is_refused(service, path, body, words)
     assert (status, words in said["detail"]) == (400, True), said
 
 
+@pytest.mark.parametrize("path", ["load_weights", "optim_step", "save_weights"])
+@pytest.mark.parametrize("seq", [FAR, -FAR])
+async def test_a_place_beyond_all_numbers_is_refused(service, path, seq):
+    client = (await service()).client()
+    model = await client.begin()
+    ask = {"model_id": model, "seq_id": seq, "path": "x", "optimizer": True}
+    status, said = await client.post(path, ask)
+    assert (status, "seq_id" in said["detail"]) == (400, True), said
+    assert (await client.state())["calls"] == 0
+
+
 @pytest.mark.parametrize("digits", [30, 5000])
 async def test_a_page_of_many_digits_is_refused(service, digits):
     client = (await service()).client()

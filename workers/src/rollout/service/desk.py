@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from rollout.common.machine_memory import usable_memory
-from rollout.errors import LedgerError
+from rollout.errors import LedgerError, StoreError
 from rollout.inference.gateway.keys import ApiKey
 from rollout.learner.model.numerics import apply_numerics
 from rollout.ledger.sqlite.call_book import BookedCall, CallBook
@@ -344,10 +344,22 @@ class TrainingDesk:
         return await self._write(lambda: set(find_loaded(self._book)))
 
     def _load(self, thing: ServiceModel) -> None:
-        found = self._replay.run(thing, lambda: self._closing)
-        if found is not None:
-            model, self._lines[thing.id] = found
-            self._memory.put(thing.id, model)
+        try:
+            found = self._replay.run(thing, lambda: self._closing)
+        except StoreError as error:  # of this model alone: others go on
+            log.exception("model=%s stands still: its files are not as they were", thing.id)
+            self._lines[thing.id] = self._stand_still(thing, error)
+        else:
+            if found is not None:
+                model, self._lines[thing.id] = found
+                self._memory.put(thing.id, model)
+
+    def _stand_still(self, thing: ServiceModel, error: StoreError) -> CallLine:
+        """The line of a model that cannot be made again, where the book says that it stood."""
+        last = self._book.last_answered(thing.id)
+        done, chain = (0, thing.chain) if last is None else (last.seq, last.chain or "")
+        why = f"the model cannot be made again ({error}); restart the service"
+        return CallLine(model_id=thing.id, done=done, chain=chain, broken=why)
 
     async def _take_up(self, name: str, seq: int) -> None:
         found = await self._write(partial(self._book.find, name, seq))

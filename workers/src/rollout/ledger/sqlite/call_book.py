@@ -176,6 +176,11 @@ class CallBook:
         """The next calls of a line, in order."""
         return self._calls("line = ? AND seq > ? ORDER BY seq LIMIT ?", (line, after, at_most))
 
+    def last_answered(self, line: str) -> BookedCall | None:
+        """The last call of a line that has its answer; None where none has."""
+        where = "line = ? AND answer IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        return next(iter(self._calls(where, (line,))), None)
+
     def unanswered(self) -> list[tuple[str, int]]:
         """Lines and places of calls without an answer, in order."""
         rows = self._read("SELECT line, seq FROM calls WHERE answer IS NULL ORDER BY line, seq")

@@ -52,7 +52,10 @@ class SavedTensors:
             raise StoreError(f"{path} cannot be read: {error}") from error
         found = digest_tensors(tensors)
         if found != digest:
-            raise StoreError(f"{path} holds {found}: it was changed; restore it from a copy")
+            raise StoreError(
+                f"{path} holds {found}: it was changed; restore it from a copy, or take it away, as calls that are made"
+                " again write it again"
+            )
         return tensors
 
     def path(self, digest: str) -> Path:
@@ -161,5 +164,5 @@ def write_tensors(
         with fresh.open("rb") as file:
             os.fsync(file.fileno())
         fresh.replace(target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise StoreError(f"cannot write {target}: {error}") from error

@@ -5,7 +5,7 @@ Where a field says what the service does anyway, or nothing that matters to it, 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -142,7 +142,7 @@ class PlacedAsk(msgspec.Struct, kw_only=True):
     """What every call on a model says, whatever else it is."""
 
     model_id: str
-    seq_id: int
+    seq_id: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SamplerAsk(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
