@@ -17,7 +17,7 @@ OURS = "import rollout.client as tinker\nfrom rollout.client import types\n"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    [block] = [one for one in blocks("sh") if one.page == PAGE and "serve --train" in one.text]
+    block, *_ = [one for one in blocks("sh") if one.page == PAGE and "serve --train" in one.text]
     found = ServedTraining(home=tmp_path_factory.mktemp("served"), base=shlex.split(block.text)[3])
     found.start()
     yield found

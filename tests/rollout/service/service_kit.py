@@ -20,11 +20,13 @@ from rollout.service.api import PREFIX, build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
+from rollout.service.server import open_downloads
 from rollout.service.tenants.door import KEY_PREFIX, KeyDoor
 from rollout.service.tenants.room import BODY_BOUNDS, QUEUE_BOUNDS, RoomBounds
 from rollout.service.training.bases import TrainingBase
 from rollout.service.wire.losses import PROTOBUF_TYPE
 from rollout.service.wire.schema import FLOAT32, INT64, WIRE
+from rollout.serving.saved_weights import export_for_client
 
 TINY = "tiny=rollout://tiny-qwen2?hidden=32&layers=2&heads=2"
 IDENTITY = {"machine": "test"}
@@ -304,6 +306,7 @@ async def running_services(base: TrainingBase, folder: Path) -> AsyncIterator[Ca
             skip_unembed=skip_unembed,
             full_weights=full_weights,
             bodies=bodies,
+            downloads=open_downloads(place, desk, export_for_client),
         )
         server = TestServer(build_service(door, 1 << 24))
         await server.start_server(auto_decompress=False)

@@ -12,7 +12,7 @@ import torch
 from export_kit import flip, make_run, moved, train
 
 from rollout.errors import NoSpace, ObjectDamaged, PlaceUnreachable, SpecError, StoreError
-from rollout.runs.export import export as exporting
+from rollout.runs.export import writing
 from rollout.runs.export.choose import Wanted
 from rollout.runs.export.export import Export, export_model
 from rollout.runs.export.lineage import read_lineage
@@ -193,7 +193,7 @@ def test_a_disk_that_is_full_meanwhile_leaves_nothing(run, tmp_path, monkeypatch
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(exporting, "write_shards", fill)
+    monkeypatch.setattr(writing, "write_shards", fill)
 
     with pytest.raises(NoSpace, match="nothing is left there"):
         export_model(run.folder, tmp_path / "out", NEWEST)

@@ -23,7 +23,8 @@ from rollout.service.asking import ServiceCaller, ServiceDoor
 from rollout.service.listing import LISTINGS
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import checkpoint_path
-from rollout.service.saved.changing import CHANGES
+from rollout.service.saved.archive import require_archive
+from rollout.service.saved.changing import CHANGES, CHECKPOINT
 from rollout.service.tenants.bodies import held_body
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ JSON_TYPE = "application/json"
 RETRY_SECONDS_MAX = 60
 """Clients do not heed a longer wait; they ask again by themselves."""
 UNOFFERED = {
-    "save_weights_external": "copy the folder of saved weights",
+    "save_weights_external": "save the weights, and ask for their archive",
     "copy_weights": "save the weights under another name",
     "create_custom_loss": "forward_backward_custom computes your loss where you are",
     "auth/token": "keys are sent as they are",
@@ -84,6 +85,7 @@ def build_service(door: ServiceDoor, body_bytes_max: int) -> web.Application:
     )
     for path, look in LISTINGS.items():
         app.router.add_get(f"{PREFIX}/{path}", partial(_answer, door, look))
+    app.router.add_get(f"{PREFIX}/{CHECKPOINT}/archive", partial(_download, door), allow_head=False)
     for (method, path), change in CHANGES.items():
         app.router.add_route(method, f"{PREFIX}/{path}", partial(_answer, door, change))
     return app
@@ -132,6 +134,14 @@ async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamRespon
     return web.Response(
         body=reply.body, status=reply.status, content_type=reply.content_type, headers=reply.headers
     )
+
+
+async def _download(door: ServiceDoor, request: web.Request) -> web.StreamResponse:
+    async with _caller(door, request) as caller:
+        downloads, saved = require_archive(
+            door.downloads, door.desk.registry, caller.checkpoint, caller.owner
+        )
+    return await downloads.send(saved, caller.owner, request)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from rollout.service.registry import (
     ServiceSession,
     new_model,
 )
+from rollout.service.saved.archive import Downloads
 from rollout.service.tenants.door import KeyDoor
 from rollout.service.tenants.room import BODY_BOUNDS, RoomBounds, SharedRoom
 from rollout.service.training.bases import TrainingBase
@@ -96,8 +97,9 @@ class ServiceDoor:
         skip_unembed: bool = False,
         full_weights: Collection[str] = (),
         bodies: RoomBounds = BODY_BOUNDS,
+        downloads: Downloads | None = None,
     ) -> None:
-        self.desk = desk
+        self.desk, self.downloads = desk, downloads
         self.poll_seconds = poll_seconds
         self._skip_unembed, self._full_weights = skip_unembed, frozenset(full_weights)
         self._newer = NewerClients()

@@ -5,7 +5,7 @@ Everything here is in the book first; this is what a process remembers of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -14,14 +14,25 @@ from rollout.service.calls import AdapterAsk, encode_fact
 from rollout.service.chain import first_chain
 from rollout.service.refusals import CallRefused, unknown
 
-if TYPE_CHECKING:  # who reads a book loads no torch
-    from rollout.service.training.bases import TrainingBase
-
 PATH_SCHEME = "tinker://"
 """Clients accept no other."""
 
 T = TypeVar("T", bound="Thing")
 S = TypeVar("S", bound="SavedVersion | SavedState")
+
+
+class NamedBase(Protocol):
+    """A base model as things name it: who reads a book loads no torch."""
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of its files."""
+        ...
 
 
 class Thing(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +167,7 @@ class Registry:
             return
         self._known[place] = thing
         if isinstance(thing, SavedChange):
-            self._standings[thing.path] = _changed(self._standing(thing.path), thing)
+            self._standings[thing.path] = change_standing(self._standing(thing.path), thing)
 
     def get(self, kind: type[T], name: str) -> T | None:
         """The thing, whoever's it is."""
@@ -185,7 +196,7 @@ class Registry:
         if found is None or found.owner != owner:
             raise unknown("checkpoint", path)
         if not gone:
-            _refuse_gone(found, self.standing(found))
+            refuse_gone(found, self.standing(found))
         return found
 
     def require_readable(self, kind: type[S], path: str, owner: str) -> S:
@@ -194,7 +205,7 @@ class Registry:
         public = found is not None and self.standing(found).public
         if found is None or (found.owner != owner and not public):
             raise unknown(str(kind.__struct_config__.tag), path)
-        _refuse_gone(found, self.standing(found))
+        refuse_gone(found, self.standing(found))
         return found
 
     def _standing(self, path: str) -> SavedStanding:
@@ -209,7 +220,7 @@ class Registry:
         return [one for one in self._known.values() if isinstance(one, kind)]
 
 
-def _changed(standing: SavedStanding, change: SavedChange) -> SavedStanding:
+def change_standing(standing: SavedStanding, change: SavedChange) -> SavedStanding:
     """The standing behind one more change; what is gone stays gone."""
     gone = standing.gone or (change.change if change.change in ("deleted", "expired") else "")
     public = {"published": True, "withdrawn": False}.get(change.change, standing.public)
@@ -219,7 +230,8 @@ def _changed(standing: SavedStanding, change: SavedChange) -> SavedStanding:
     )
 
 
-def _refuse_gone(saved: AnySaved, standing: SavedStanding) -> None:
+def refuse_gone(saved: AnySaved, standing: SavedStanding) -> None:
+    """Raise CallRefused for what was deleted or has expired."""
     if standing.gone:
         how = "has expired" if standing.gone == "expired" else "was deleted"
         raise CallRefused(f"{saved.id} {how}; save under another name, or load another", 404)
@@ -259,7 +271,7 @@ def sampler_of_call(model_id: str, seq: int) -> str:
 
 def new_model(
     ids: tuple[str, str, str],
-    base: TrainingBase,
+    base: NamedBase,
     adapter: AdapterAsk | None,
     start: ModelStart | None = None,
 ) -> ServiceModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -23,7 +24,8 @@ from rollout.service.api import build_service
 from rollout.service.asking import ServiceDoor
 from rollout.service.desk import TrainingDesk
 from rollout.service.kept.tensors import Keeper
-from rollout.service.registry import ServedBase, base_id, booked
+from rollout.service.registry import AnySaved, ServedBase, base_id, booked
+from rollout.service.saved.archive import Downloads
 from rollout.service.settings import TrainingServiceSettings
 from rollout.service.tenants.door import KeyDoor
 from rollout.service.training.bases import TrainingBase, load_base, split_target
@@ -32,16 +34,21 @@ log = logging.getLogger(__name__)
 
 BASES_MAX = 8
 GRACE_SECONDS = 5.0
+DOWNLOADS = "downloads"
+WriteSaved = Callable[[Path, Path, str, Path], None]
+"""From a service's folder, a base's folder and the path of something saved to its folder, the last."""
 
 
 async def serve_training(
     settings: TrainingServiceSettings,
     listening: Callable[[str, tuple[str, ...]], None],
     beside: Callable[[TrainingDesk], Mapping[str, Duty]] = lambda _: {},
+    write_saved: WriteSaved | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. ``listening`` hears the address and the base models.
 
     ``beside``: what else is done once the service answers, by name; where one of these fails too often, so does the service.
+    ``write_saved``: makes the folder of something saved, to be downloaded; None: that is not offered.
 
     Raises SpecError, ModelNotFound, LedgerError, and CoordinatorError where the address is taken.
     """
@@ -69,6 +76,7 @@ async def serve_training(
             settings.poll_seconds,
             skip_unembed=settings.skip_unembed,
             full_weights=settings.full_weights,
+            downloads=open_downloads(settings.folder, desk, write_saved),
         )
         runner = web.AppRunner(
             build_service(door, settings.body_bytes_max),
@@ -87,6 +95,24 @@ async def serve_training(
     finally:
         await desk.close()
         book.close()
+
+
+def open_downloads(
+    folder: Path, desk: TrainingDesk, write_saved: WriteSaved | None
+) -> Downloads | None:
+    """Where archives are made, empty; ``folder`` is the service's."""
+    if write_saved is None:
+        return None
+
+    def write(saved: AnySaved, target: Path) -> None:
+        base = desk.bases.get(saved.base)
+        if base is None:
+            raise SpecError(f"its base {saved.base} is not served; start with the same --train")
+        write_saved(folder, base.folder, saved.id, target)
+
+    downloads = Downloads(scratch=folder / DOWNLOADS, write=write, still=desk.shelf.still)
+    downloads.clear()
+    return downloads
 
 
 def identify(settings: TrainingServiceSettings) -> dict[str, str]:

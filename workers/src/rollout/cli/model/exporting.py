@@ -1,4 +1,4 @@
-"""``rollout model export``: a run's weights as a folder that transformers, vLLM and PEFT load."""
+"""``rollout model export``: weights of a run, or of a training service's model, as a folder that transformers, vLLM and PEFT load."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.book.finding import BaseOption, ServiceOption, find_either, require_base
 from rollout.cli.model.printing import lineage_json, print_lineage
 from rollout.cli.outcomes import print_fact
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
-from rollout.cli.runs import RunArgument, find
+from rollout.cli.runs import RunOrModelArgument
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
     from rollout.runs.export.export import Export, Exported
+    from rollout.service.reading.finding import OpenedModel
 
 SHARD = "5G"
 
@@ -27,54 +29,119 @@ class NumberFormat(StrEnum):
     bfloat16 = "BFloat16"
 
 
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        help="A folder, s3://bucket/prefix or gs://bucket/prefix: a whole model or none.",
+        metavar="DIR|s3://...|gs://...",
+    ),
+]
+StepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--step", min=0, help="Of a run: the weights after this step; default: the newest."
+    ),
+]
+BestOption = Annotated[
+    bool, typer.Option("--best", help="The weights that the selecting evaluation chose.")
+]
+MergeOption = Annotated[
+    bool,
+    typer.Option(
+        "--merge",
+        help="With an adapter: base and adapter as one model; of a service's model the saved weights.",
+    ),
+]
+DtypeOption = Annotated[
+    NumberFormat | None, typer.Option("--dtype", help="Number format; default: as trained.")
+]
+ShardOption = Annotated[
+    str, typer.Option("--max-shard-size", help="Bytes in one file of weights, such as 500M.")
+]
+EndpointOption = Annotated[
+    str | None, typer.Option("--endpoint", help="The bucket's server; default: the cloud's.")
+]
+RegionOption = Annotated[str | None, typer.Option("--region", help="The bucket's region.")]
+SavedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--saved",
+        help="Of a service's model: the name that it was saved under; default: the newest.",
+    ),
+]
+
+
 def export(
-    run: RunArgument,
+    run: RunOrModelArgument,
     *,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            help="A folder, s3://bucket/prefix or gs://bucket/prefix: a whole model or none.",
-            metavar="DIR|s3://...|gs://...",
-        ),
-    ],
-    step: Annotated[
-        int | None,
-        typer.Option("--step", min=0, help="The weights after this step; default: the newest."),
-    ] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="The weights that the selecting evaluation chose.")
-    ] = False,
-    merge: Annotated[
-        bool,
-        typer.Option("--merge", help="Of a run with an adapter: base and adapter as one model."),
-    ] = False,
-    dtype: Annotated[
-        NumberFormat | None, typer.Option("--dtype", help="Number format; default: as trained.")
-    ] = None,
-    max_shard_size: Annotated[
-        str, typer.Option("--max-shard-size", help="Bytes in one file of weights, such as 500M.")
-    ] = SHARD,
-    endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", help="The bucket's server; default: the cloud's."),
-    ] = None,
-    region: Annotated[str | None, typer.Option("--region", help="The bucket's region.")] = None,
+    to: ToOption,
+    step: StepOption = None,
+    best: BestOption = False,
+    merge: MergeOption = False,
+    dtype: DtypeOption = None,
+    max_shard_size: ShardOption = SHARD,
+    endpoint: EndpointOption = None,
+    region: RegionOption = None,
+    saved: SavedOption = None,
+    service: ServiceOption = None,
+    base: BaseOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Write a run's weights to a folder that transformers, vLLM and PEFT load."""
+    """Write weights to a folder that transformers, vLLM and PEFT load: a run's, or what a service's model was saved as."""
     from rollout.runs.export.choose import Wanted
     from rollout.runs.export.export import Export
 
     if best and step is not None:
         raise SpecError("--best and --step name two versions: give one of them")
+    found = find_either(run, service)
+    if not isinstance(found, Path):
+        if best or step is not None or endpoint or region:
+            raise SpecError(
+                "--step, --best, --endpoint and --region are of runs: name with --saved what the model was saved as"
+            )
+        with found:
+            written = _write_saved(
+                found, to, saved=saved, merge=merge, dtype=dtype, shard=max_shard_size, base=base
+            )
+        _print(written, output)
+        return
+    if saved or base:
+        raise SpecError("--saved and --base are of a training service's models: give a run --step")
     wanted = Export(
         wanted=Wanted(step=step, best=best),
         merge=merge,
         dtype=None if dtype is None else dtype.value,
         shard_bytes=_shard_bytes(max_shard_size),
     )
-    _print(_write(find(run), to, wanted, endpoint=endpoint, region=region), output)
+    _print(_write(found, to, wanted, endpoint=endpoint, region=region), output)
+
+
+def _write_saved(
+    opened: OpenedModel,
+    to: str,
+    *,
+    saved: str | None,
+    merge: bool,
+    dtype: NumberFormat | None,
+    shard: str,
+    base: str | None,
+) -> Exported:
+    """With ``merge``, and of a model whose weights are all trained, the saved weights; else the state's adapter."""
+    from rollout.models.resolve import resolve_model
+    from rollout.objects.bucket_files import is_bucket_place
+    from rollout.serving.saved_weights import SavedExport, export_saved
+
+    if is_bucket_place(to):
+        raise SpecError(f"--to {to}: what a service's model was saved as goes to folders only")
+    export = SavedExport(
+        name=saved,
+        adapter=opened.model.adapter is not None and not merge,
+        dtype="Float32" if dtype is None else dtype.value,
+        shard_bytes=_shard_bytes(shard),
+    )
+    place = resolve_model(require_base(opened, base), offline=True).path
+    return export_saved(opened, place, Path(to).absolute(), export)
 
 
 def _write(

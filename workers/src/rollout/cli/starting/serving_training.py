@@ -125,6 +125,7 @@ def _serve(settings: TrainingServiceSettings, output: OutputFormat) -> None:
     from rollout.common.logs import configure_logging
     from rollout.inference.gateway.keys import KeyFile
     from rollout.service.server import serve_training
+    from rollout.serving.saved_weights import export_for_client
 
     configure_logging({"ROLLOUT_LOG_LEVEL": "WARNING"})
     key = _first_key(KeyFile(settings.keys))
@@ -132,7 +133,7 @@ def _serve(settings: TrainingServiceSettings, output: OutputFormat) -> None:
     def listening(url: str, models: tuple[str, ...]) -> None:
         _print_service(url, models, key, output)
 
-    asyncio.run(serve_training(settings, listening))
+    asyncio.run(serve_training(settings, listening, write_saved=export_for_client))
 
 
 def _first_key(keys: KeyFile) -> str | None:

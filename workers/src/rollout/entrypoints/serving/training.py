@@ -27,6 +27,7 @@ from rollout.service.desk import TrainingDesk
 from rollout.service.registry import ServiceModel
 from rollout.service.server import serve_training
 from rollout.service.settings import TrainingServiceSettings, settings_of_spec
+from rollout.serving.saved_weights import export_for_client
 from rollout_api.worker import WorkerOrder
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,14 @@ def main() -> None:
     hide_memory()
     settings = build_settings(order)
     mounted = open_keys(order, settings)
-    asyncio.run(serve_training(settings, _say, lambda desk: build_duties(order, mounted, desk)))
+    asyncio.run(
+        serve_training(
+            settings,
+            _say,
+            lambda desk: build_duties(order, mounted, desk),
+            write_saved=export_for_client,
+        )
+    )
 
 
 def build_settings(order: WorkerOrder) -> TrainingServiceSettings:

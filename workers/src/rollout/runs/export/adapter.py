@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,43 @@ HUB = "hf://"
 HEAD = f"{PREFIX}score."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterFacts:
+    """What of an adapter its tensors do not say; ``base`` is a name on the hub or a folder, ``revision`` of a name."""
+
+    rank: int
+    alpha: int
+    base: str
+    revision: str | None = None
+    scores: bool = False
+
+
 def adapter_config(config: WorkerConfig, base: Path, names: Sequence[str]) -> dict[str, Any]:
-    """What ``PeftModel.from_pretrained`` and vLLM need to know of the adapter; ``names`` are PEFT's."""
+    """Of a run's adapter; ``names`` are PEFT's."""
     lora, model = config.spec.model.lora, config.spec.model
     assert lora is not None
     uri = model.uri or ""
     on_hub = uri.startswith(HUB)
+    facts = AdapterFacts(
+        rank=lora.rank,
+        alpha=lora.alpha,
+        base=uri.removeprefix(HUB) if on_hub else str(base),
+        revision=model.revision if on_hub else None,
+        scores=config.spec.trains_scorer,
+    )
+    return peft_config(facts, names)
+
+
+def peft_config(facts: AdapterFacts, names: Sequence[str]) -> dict[str, Any]:
+    """What ``PeftModel.from_pretrained`` and vLLM need to know of the adapter; ``names`` are PEFT's."""
     return {
         "peft_type": "LORA",
-        "task_type": "SEQ_CLS" if config.spec.trains_scorer else "CAUSAL_LM",
-        "base_model_name_or_path": uri.removeprefix(HUB) if on_hub else str(base),
-        "revision": model.revision if on_hub else None,
+        "task_type": "SEQ_CLS" if facts.scores else "CAUSAL_LM",
+        "base_model_name_or_path": facts.base,
+        "revision": facts.revision,
         "inference_mode": True,
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
+        "r": facts.rank,
+        "lora_alpha": facts.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,

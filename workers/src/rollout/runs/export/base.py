@@ -43,21 +43,29 @@ def find_base(config: WorkerConfig, folder: Path) -> Path:
 
 def describe_dense(config: WorkerConfig, base: Path, target: Path, dtype: Dtype) -> None:
     """Into ``target``: the base's configuration and tokenizer, as those of the model that was trained."""
-    for path in base.iterdir():
-        if is_described_by(path):
-            shutil.copyfile(path, target / path.name)
+    copy_description(base, target)
     if config.spec.trains_scorer:
         write_score_config(target, config.resolved.pad_token_id)
-    _set_dtype(target / CONFIG, dtype)
+    set_dtype(target, dtype)
     _carry(config, target)
 
 
 def describe_adapter(config: WorkerConfig, base: Path, target: Path) -> None:
     """Into ``target``: the tokenizer alone; a ``config.json`` would say that the folder is a whole model."""
-    for path in base.iterdir():
-        if is_described_by(path) and path.name not in {CONFIG, GENERATION}:
-            shutil.copyfile(path, target / path.name)
+    copy_tokenizer(base, target)
     _carry(config, target)
+
+
+def copy_description(base: Path, target: Path, *, without: frozenset[str] = frozenset()) -> None:
+    """The files that describe a model, but those of some names."""
+    for path in base.iterdir():
+        if is_described_by(path) and path.name not in without:
+            shutil.copyfile(path, target / path.name)
+
+
+def copy_tokenizer(base: Path, target: Path) -> None:
+    """All of them but what makes a folder a whole model."""
+    copy_description(base, target, without=frozenset({CONFIG, GENERATION}))
 
 
 def _carry(config: WorkerConfig, target: Path) -> None:
@@ -65,8 +73,9 @@ def _carry(config: WorkerConfig, target: Path) -> None:
         carry_template(target, config.spec.model.chat_template)
 
 
-def _set_dtype(path: Path, dtype: Dtype) -> None:
-    """Loaders take the number format from here, not from the tensors."""
+def set_dtype(target: Path, dtype: Dtype) -> None:
+    """Loaders take the number format from the configuration, not from the tensors."""
+    path = target / CONFIG
     config = json.loads(path.read_text(encoding="utf-8"))
     name = "torch_dtype" if "torch_dtype" in config else "dtype"
     config[name] = TORCH[dtype]

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
-
 from rollout.errors import ObjectMissing, SpecError
 from rollout.models.files import scratch_dir
-from rollout.runs.export.adapter import ADAPTER_CONFIG, adapter_config
+from rollout.runs.export.adapter import adapter_config
 from rollout.runs.export.base import describe_adapter, describe_dense, find_base
-from rollout.runs.export.card import render_card
 from rollout.runs.export.choose import Chosen, Wanted, choose, open_objects, read_run
 from rollout.runs.export.describe import describe_run
-from rollout.runs.export.folder import is_taken, new_folder
-from rollout.runs.export.lineage import (
-    Form,
-    Lineage,
-    digest_of_file,
-    encode_lineage,
-    read_lineage,
-)
-from rollout.runs.export.verify import find_damage
-from rollout.runs.pipeline import LINEAGE_FILE
+from rollout.runs.export.folder import is_taken
+from rollout.runs.export.lineage import Form, Lineage
+from rollout.runs.export.writing import Content, find_same, write_model, write_peft
 from rollout.seams import ObjectSource
 from rollout.weights.lora import serves_adapter
 from rollout.weights.merging import Merging, as_stored, for_peft, merged, open_weights
 from rollout.weights.mirror import WeightFiles
 from rollout.weights.numbers import FLOATS
-from rollout.weights.shards import Outgoing, combine_raw, num_bytes, num_elements, write_shards
+from rollout.weights.shards import Outgoing
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.worker import WorkerConfig
 
 SHARD_BYTES = 5 * 10**9
-MODEL_STEM, ADAPTER_STEM = "model", "adapter_model"
-CARD = "README.md"
 ANCHORED = "weights"
 """The object of an anchor that holds what is trained: of a run with an adapter, that."""
 
@@ -131,39 +119,14 @@ def _form(config: WorkerConfig, *, merge: bool) -> Form:
 
 
 def _already(target: Path, plan: ExportPlan) -> Exported:
-    """What a repeat of an export that has ended finds. Raises SpecError for anything else that is there."""
-    found = read_lineage(target) if target.is_dir() else None
-    if found is None:
-        raise SpecError(
-            f"--to {target}: something else is there; name a folder that is not, or is empty"
-        )
-    if found.subject != plan.lineage.subject:
-        raise SpecError(
-            f"--to {target}: it holds the {found.form} weights of run {found.run}, step {found.step}, in"
-            f" {found.dtype}; name another folder"
-        )
-    if damage := find_damage(target, found):
-        raise SpecError(
-            f"--to {target}: it holds these very weights, but {damage[0]}; move it away and export again"
-        )
+    found = find_same(target, plan.lineage)
     return Exported(folder=target, lineage=found, last_step=plan.chosen.last_step, was_there=True)
 
 
 def _write(source: _Source, target: Path, shard_bytes: int) -> Lineage:
     with _open_tensors(source) as (tensors, verify):
-        infos = [one.info for one in tensors]
-        with new_folder(target, sum(map(num_bytes, infos))) as work:
-            stem = ADAPTER_STEM if source.plan.lineage.form == "adapter" else MODEL_STEM
-            size_max = (
-                sum(map(num_bytes, infos)) if source.plan.lineage.form == "adapter" else shard_bytes
-            )
-            digests = write_shards(work, tensors, stem=stem, size_max=size_max)
-            verify()
-            _describe(source, work, [info.name for info in infos])
-            lineage = _complete(source.plan.lineage, work, digests, sum(map(num_elements, infos)))
-            (work / CARD).write_text(render_card(lineage), encoding="utf-8")
-            (work / LINEAGE_FILE).write_bytes(encode_lineage(lineage))
-    return lineage
+        content = Content(tensors=tensors, verify=verify, describe=partial(_describe, source))
+        return write_model(target, source.plan.lineage, content, shard_bytes)
 
 
 def _describe(source: _Source, work: Path, names: Sequence[str]) -> None:
@@ -171,20 +134,7 @@ def _describe(source: _Source, work: Path, names: Sequence[str]) -> None:
         describe_dense(source.plan.config, source.base, work, source.plan.dtype)
         return
     describe_adapter(source.plan.config, source.base, work)
-    text = json.dumps(adapter_config(source.plan.config, source.base, names), indent=2)
-    (work / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
-
-
-def _complete(
-    described: Lineage, work: Path, digests: dict[str, bytes], num_parameters: int
-) -> Lineage:
-    return msgspec.structs.replace(
-        described,
-        num_parameters=num_parameters,
-        weights=combine_raw(digests),
-        tensors={name: digest.hex() for name, digest in sorted(digests.items())},
-        files={path.name: digest_of_file(path) for path in sorted(work.iterdir())},
-    )
+    write_peft(work, adapter_config(source.plan.config, source.base, names))
 
 
 @contextmanager

@@ -19,13 +19,14 @@ from rollout.models.files import scratch_dir
 from rollout.objects.bucket_files import BucketFiles
 from rollout.runs.export.adapter import ADAPTER_CONFIG
 from rollout.runs.export.base import CONFIG
-from rollout.runs.export.export import CARD, Export, Exported, export_model, plan_export
+from rollout.runs.export.export import Export, Exported, export_model, plan_export
 from rollout.runs.export.lineage import (
     LINEAGE_BYTES_MAX,
     Lineage,
     encode_lineage,
     parse_lineage,
 )
+from rollout.runs.export.writing import CARD
 from rollout.runs.pipeline import LINEAGE_FILE
 
 MARKER = "rollout_exporting.json"

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from rollout.errors import StoreError
+from rollout.service.kept.places import ANCHORS, STATES, SUFFIX, WEIGHTS, tensor_file
 from rollout.weights.digest import digest_tensors
 
-SUFFIX = ".safetensors"
 TAKEN_AWAY = ".gone-"
 """Before the name of a file whose bytes nobody needs."""
 FACTS = "rollout"
@@ -60,7 +60,7 @@ class SavedTensors:
 
     def path(self, digest: str) -> Path:
         """Where the tensors of a digest lie."""
-        return self._folder / f"{digest.replace(':', '-')}{SUFFIX}"
+        return tensor_file(self._folder, digest)
 
     def digests(self) -> set[str]:
         """Of which tensors there is a file."""
@@ -144,9 +144,9 @@ class Keeper:
     def under(cls, folder: Path, *, writes: bool = True) -> Self:
         """In a service's folder; with ``writes`` False to compare with what lies there."""
         return cls(
-            weights=SavedTensors(folder / "weights", writes=writes),
-            states=SavedTensors(folder / "states", writes=writes),
-            anchors=ModelAnchors(folder / "anchors"),
+            weights=SavedTensors(folder / WEIGHTS, writes=writes),
+            states=SavedTensors(folder / STATES, writes=writes),
+            anchors=ModelAnchors(folder / ANCHORS),
         )
 
 
