@@ -38,7 +38,6 @@ RUNS: dict[str, Row] = {
     ),
     # -- inference: refused first, as a value that is refused is also one that rows are read by
     "spec.serve": row("served", "service", "children"),
-    "spec.serve.maxModels": row("served", "refused"),
     "spec.infer": row("infer", "refused", "batch"),
     "spec.infer.data.jsonl.uri": row("infer", "batch"),
     "spec.infer.data.jsonl.digest": row("infer", "batch"),

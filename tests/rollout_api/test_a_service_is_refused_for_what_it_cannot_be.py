@@ -54,7 +54,6 @@ def test_a_service_with_keys_and_cores_is_taken():
             "actors.engine.embedded.batchGroups",
         ),
         ({"actors": {"engine": {"vllm": {}}}}, "actors.engine.vllm"),
-        ({"serve": {"apiKeys": KEYS, "maxModels": 4}}, "serve.maxModels"),
         ({"model": {"uri": "rollout://tiny-adder", "lora": {"rank": 8}}}, "model.lora"),
         ({"model": {"uri": "rollout://tiny-adder", "dtype": "BFloat16"}}, "model.dtype"),
         ({"model": {"uri": "rollout://tiny-adder", "chatTemplate": "plain"}}, "model.chatTemplate"),

@@ -223,10 +223,20 @@ async def test_a_name_of_no_base_is_refused_before_anything_is_opened(tmp_path):
 
 def test_a_manifest_says_it_for_its_one_base(tmp_path):
     spec = RolloutRunSpec.model_validate(
-        {"model": {"uri": "rollout://tiny-adder"}, "serve": {"fullWeights": True}}
+        {"model": {"uri": "rollout://tiny-adder"}, "serve": {"fullWeights": True, "maxModels": 3}}
     )
     settings = settings_of_spec(spec, tmp_path, tmp_path)
     assert settings.full_weights == ("rollout://tiny-adder",)
+    assert settings.models_max == 3
+
+
+async def test_one_model_too_many_is_refused_and_the_others_go_on(service):
+    client = (await service(models_max=2)).client()
+    models = [await client.begin(number=number) for number in range(2)]
+    with pytest.raises(AssertionError, match="this service has 2 models, the most there may be"):
+        await client.begin(number=2)
+    client.model, client.seq = models[0], 0
+    await train(client, 1)
 
 
 async def test_a_refused_call_changes_no_weight(whole):

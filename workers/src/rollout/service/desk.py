@@ -48,6 +48,7 @@ from rollout.service.registry import (
 )
 from rollout.service.sampling import SamplerPool, SamplerWeights
 from rollout.service.saved.shelf import SaveCall, SavedShelf, ShelfSeams, find_loaded, find_save
+from rollout.service.settings import MODELS_MAX
 from rollout.service.tenants.intake import CallIntake
 from rollout.service.tenants.room import QUEUE_BOUNDS, RoomBounds
 from rollout.service.tenants.sizes import KeptSizes
@@ -59,8 +60,6 @@ from rollout.service.turns import Turns
 
 log = logging.getLogger(__name__)
 
-MODELS_MAX = 1024
-"""Models of one book, those of every key."""
 MODELS_IN_MEMORY = 64
 """Models in memory, unless the service is told otherwise; the others are on the disk until a call needs them."""
 
@@ -77,6 +76,7 @@ class TrainingDesk:
         keeper: Keeper,
         threads: int,
         *,
+        models_max: int = MODELS_MAX,
         models_in_memory: int = MODELS_IN_MEMORY,
         bytes_in_memory: int | None = None,
         queue: RoomBounds = QUEUE_BOUNDS,
@@ -90,6 +90,7 @@ class TrainingDesk:
         self._keeper = keeper
         self._replay = Replay(book=book, keeper=keeper, bases=bases)
         self._lines: dict[str, CallLine] = {}
+        self._models_max = models_max
         self._memory = ModelMemory(
             self._replay,
             self._lines,
@@ -173,9 +174,10 @@ class TrainingDesk:
             return
         owned = [one for one in self.registry.all(ServiceModel) if one.owner == key.name]
         check_models(key, len(owned))
-        if len(self._lines) >= MODELS_MAX:
+        if len(self._lines) >= self._models_max:
             raise CallRefused(
-                f"this service has {MODELS_MAX} models, the most there may be; begin another with --folder",
+                f"this service has {self._models_max} models, the most there may be; go on with one of them, raise"
+                f" --max-models ({MODELS_MAX} at most), or begin another service with --folder",
                 422,
             )
         model = await self._compute(partial(self._replay.build, thing))

@@ -64,6 +64,7 @@ async def serve_training(
         bases,
         Keeper.under(settings.folder),
         settings.threads,
+        models_max=settings.models_max,
         models_in_memory=settings.models_in_memory,
     )
     try:

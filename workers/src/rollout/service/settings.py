@@ -8,6 +8,9 @@ from pathlib import Path
 from rollout.errors import SpecError
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
+MODELS_MAX = 1024
+"""Models of one book."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingServiceSettings:
@@ -15,6 +18,7 @@ class TrainingServiceSettings:
 
     ``skip_unembed``: an adapter on the unembedding that a client asks for is left out, and the client is told.
     ``full_weights``: names of bases whose models have all weights trained, whatever adapter a client asks for.
+    ``models_max``: of the book, those of every key together.
     ``models_in_memory``: at most so many models; further ones are on the disk until a call needs them.
     """
 
@@ -28,6 +32,7 @@ class TrainingServiceSettings:
     full_weights: tuple[str, ...] = ()
     body_bytes_max: int = 256 << 20
     poll_seconds: float = 20.0
+    models_max: int = MODELS_MAX
     models_in_memory: int = 64
 
 
@@ -49,4 +54,5 @@ def settings_of_spec(
         threads=threads or spec.learner.service_threads,
         skip_unembed=serve.skip_unembed,
         full_weights=(name,) if serve.full_weights else (),
+        models_max=serve.max_models or MODELS_MAX,
     )

@@ -27,9 +27,6 @@ def a_service_is_one_process(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem
     if spec.serve is None:
         return
     learner, several = spec.learner, "leave it out: one process makes all calls"
-    if spec.serve.max_models is not None:
-        fix = "leave it out: a service has up to 1024, 64 of them in memory"
-        yield not_supported("spec.serve.maxModels", "a bound of models of a service's own", fix)
     if learner.nodes > 1:
         yield not_supported("spec.learner.nodes", "a service of several replicas", several)
     if learner.processes_per_node > 1:

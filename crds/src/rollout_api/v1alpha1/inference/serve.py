@@ -20,4 +20,4 @@ class Serve(ApiModel):
     """Train all weights of every model, each in a copy of the base, whatever adapter clients ask for, and tell them; else
     models are adapters."""
     max_models: int | None = Field(default=None, ge=1, le=1024)
-    """Models that clients may have at once. Not supported by this version: refused. Unset: 1024, of which 64 are in memory."""
+    """Models of the service, those of every key together; further ones are refused. Unset: 1024, of which 64 are in memory."""

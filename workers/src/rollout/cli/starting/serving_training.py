@@ -25,6 +25,10 @@ FullWeightsOption = Annotated[
         metavar="NAME",
     ),
 ]
+MaxModelsOption = Annotated[
+    int,
+    typer.Option("--max-models", min=1, max=1024, help="Models of the book, of all keys together."),
+]
 ModelsInMemoryOption = Annotated[
     int,
     typer.Option(
@@ -66,6 +70,7 @@ def serve(
         ),
     ] = False,
     full_weights: FullWeightsOption = None,
+    max_models: MaxModelsOption = 1024,
     models_in_memory: ModelsInMemoryOption = 64,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -85,6 +90,7 @@ def serve(
         threads=threads,
         skip_unembed=skip_unembed,
         full_weights=tuple(full_weights or ()),
+        models_max=max_models,
         models_in_memory=models_in_memory,
     )
     _serve(settings, output)
