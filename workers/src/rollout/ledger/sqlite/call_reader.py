@@ -25,6 +25,9 @@ HEADS_AT_ONCE = 1024
 HEAD_BYTES = 64
 """Of a call's and an answer's bytes: enough for the kind that stands first in them."""
 
+DATED = "line, seq, digest, call, answer, chain, received_at, answered_at"
+"""Columns of a call."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatedCall:
@@ -176,11 +179,18 @@ class CallBookReader:
         """The next calls of a line, in order."""
         return [one.booked for one in islice(self.each(line, after), at_most)]
 
-    def each(self, line: str, after: int = -1) -> Iterator[DatedCall]:
-        """The calls of a line in order, each read when it is its turn."""
-        while (found := self._dated("seq > ? ORDER BY seq LIMIT 1", line, after)) is not None:
-            yield found
-            after = found.booked.seq
+    def each(self, line: str, after: int = -1, at_once: int = 1) -> Iterator[DatedCall]:
+        """The calls of a line in order, each read when it is its turn.
+
+        ``at_once``: so many are read in one query, beside which no writer can shorten its log: for who reads quickly.
+        """
+        last: int | None = after
+        while last is not None:
+            sql = f"SELECT {DATED} FROM calls WHERE line = ? AND seq > ? ORDER BY seq LIMIT ?"
+            values, last = (line, last, at_once), None
+            for row in self._rows(sql, values):
+                yield _dated(row)
+                last = row[1]
 
     def heads(self, line: str) -> Iterator[CallHead]:
         """How the calls of a line begin, in order."""
@@ -193,14 +203,8 @@ class CallBookReader:
             after = rows[-1][0]
 
     def _dated(self, where: str, line: str, seq: int) -> DatedCall | None:
-        names = "line, seq, digest, call, answer, chain, received_at, answered_at"
-        row = self._one(f"SELECT {names} FROM calls WHERE line = ? AND {where}", (line, seq))
-        if row is None:
-            return None
-        booked = BookedCall(
-            line=row[0], seq=row[1], digest=row[2], call=row[3], answer=row[4], chain=row[5]
-        )
-        return DatedCall(booked=booked, received_at=row[6], answered_at=row[7])
+        row = self._one(f"SELECT {DATED} FROM calls WHERE line = ? AND {where}", (line, seq))
+        return None if row is None else _dated(row)
 
     def _one(self, sql: str, values: tuple[str | int | bytes, ...] = ()) -> sqlite3.Row | None:
         return next(iter(self._all(sql, values)), None)
@@ -208,6 +212,13 @@ class CallBookReader:
     def _all(self, sql: str, values: tuple[str | int | bytes, ...]) -> list[sqlite3.Row]:
         try:
             return self._file.tx.execute(sql, values).fetchall()
+        except DATABASE_ERRORS as error:
+            raise wrap(error, self.path) from error
+
+    def _rows(self, sql: str, values: tuple[str | int, ...]) -> Iterator[sqlite3.Row]:
+        """The rows one at a time."""
+        try:
+            yield from self._file.tx.execute(sql, values)
         except DATABASE_ERRORS as error:
             raise wrap(error, self.path) from error
 
@@ -219,3 +230,10 @@ class CallBookReader:
                 f"the book {self.path} has format {have}, this version of rollout reads {READ_FROM} to {FORMAT}: start its"
                 " service once with this version, or read it with the version that wrote it"
             )
+
+
+def _dated(row: sqlite3.Row) -> DatedCall:
+    booked = BookedCall(
+        line=row[0], seq=row[1], digest=row[2], call=row[3], answer=row[4], chain=row[5]
+    )
+    return DatedCall(booked=booked, received_at=row[6], answered_at=row[7])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +18,12 @@ from rollout.service.calls import (
     digest_fact,
 )
 from rollout.service.registry import AnyThing, read_thing
+
+T = TypeVar("T")
+_CALLS = msgspec.msgpack.Decoder(ModelCall)
+_ANSWERS = msgspec.msgpack.Decoder(ModelAnswer)
+_SAMPLES = msgspec.msgpack.Decoder(SampleCall)
+_OUTCOMES = msgspec.msgpack.Decoder(SampleOutcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +55,11 @@ def read_booked(found: DatedCall) -> ReadCall:
     """A model's call. Raises LedgerError for damaged bytes, and for a kind that this version does not know."""
     booked = found.booked
     _check(booked)
-    answer = None if booked.answer is None else _decode(booked, booked.answer, ModelAnswer)
+    answer = None if booked.answer is None else _decode(booked, booked.answer, _ANSWERS)
     return ReadCall(
         seq=booked.seq,
         digest=booked.digest,
-        call=_decode(booked, booked.call, ModelCall),
+        call=_decode(booked, booked.call, _CALLS),
         answer=answer,
         chain=booked.chain,
         received_at=found.received_at,
@@ -65,11 +71,11 @@ def read_sampled(found: DatedCall) -> ReadSample:
     """A sampler's call. Raises LedgerError, as ``read_booked``."""
     booked = found.booked
     _check(booked)
-    answer = None if booked.answer is None else _decode(booked, booked.answer, SampleOutcome)
+    answer = None if booked.answer is None else _decode(booked, booked.answer, _OUTCOMES)
     return ReadSample(
         sampler=booked.line,
         seq=booked.seq,
-        call=_decode(booked, booked.call, SampleCall),
+        call=_decode(booked, booked.call, _SAMPLES),
         answer=answer,
         received_at=found.received_at,
         answered_at=found.answered_at,
@@ -101,9 +107,9 @@ def _check(booked: BookedCall) -> None:
         )
 
 
-def _decode(booked: BookedCall, encoded: bytes, kind: Any) -> Any:
+def _decode(booked: BookedCall, encoded: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
-        return msgspec.msgpack.decode(encoded, type=kind)
+        return decoder.decode(encoded)
     except msgspec.MsgspecError as error:
         raise LedgerError(
             f"call {booked.seq} of {booked.line} cannot be read ({error}): the book is damaged, or a newer rollout"

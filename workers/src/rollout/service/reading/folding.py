@@ -23,6 +23,8 @@ from rollout.service.reading.words import kind_name
 
 STEPS_SHOWN = 10
 """Of the first and of the last steps."""
+CALLS_AT_ONCE = 64
+"""Of one query; one of them is in memory."""
 GRADIENT_NORM = "gradient_norm:max"
 
 
@@ -74,7 +76,7 @@ class ModelFold:
         ends_at = time.monotonic() + seconds
         if self.done >= standing.answered or self.damage:
             return
-        for found in book.each(model_id, self.done):
+        for found in book.each(model_id, self.done, CALLS_AT_ONCE):
             if not self._take(found, standing) or self.done >= standing.answered:
                 return
             if time.monotonic() > ends_at:
