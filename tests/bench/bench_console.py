@@ -56,9 +56,10 @@ LONG_VIEWS = {
     "its tokens as a table": f"{LONG}/tokens?task=t/0&sample=1&from=500000&as=table",
 }
 MODEL, CALLS = f"{'a' * 32}:train:0", 120_000
+OTHER, OTHER_CALLS = f"{'b' * 32}:train:0", 60_000
 OF_MODEL = f"/models/{MODEL}"
 MODEL_VIEWS = {
-    "list with a model of 120,000 calls": "/",
+    "list with a model of 120,000 calls": "/?name=aaaa",
     "model": OF_MODEL,
     "its calls, newest": f"{OF_MODEL}/calls",
     "its calls, in the middle": f"{OF_MODEL}/calls?before=60000",
@@ -72,7 +73,7 @@ MODEL_VIEWS = {
 def measure() -> Iterator[Figure]:
     """Every view's milliseconds and kilobytes, and the console's memory at its highest."""
     with tempfile.TemporaryDirectory() as home:
-        write_book(Path(home) / "service", {MODEL: CALLS})
+        write_book(Path(home) / "service", {MODEL: CALLS, OTHER: OTHER_CALLS})
         asyncio.run(_write(Path(home), "many-1", STEPS, GROUPS, GROUP, _short))
         asyncio.run(_write(Path(home), "long-1", 1, 1, 2, _long))
         command = [sys.executable, "-m", "rollout", "ui", "--runs", home, "--port", "0"]
@@ -93,7 +94,9 @@ def _measure(console: subprocess.Popen[str]) -> Iterator[Figure]:
                 yield from _view(client, name, path, (most, 150))
         for name, path in MODEL_VIEWS.items():
             yield from _view(client, f"{name}, not counted", path, (300, 24))
-        yield level("counted while its page is open", [_wait_counted(client)], "s", "info")
+        yield level(
+            "60,000 calls counted while a page is open", [_wait_counted(client)], "s", "info"
+        )
         for name, path in MODEL_VIEWS.items():
             yield from _view(client, name, path, (300, 24))
     status = Path(f"/proc/{console.pid}/status").read_text()
@@ -111,7 +114,7 @@ def _view(client: httpx.Client, name: str, path: str, most: tuple[int, int]) -> 
 def _wait_counted(client: httpx.Client) -> float:
     """Seconds until the page's own stream says that its model is counted."""
     start = time.perf_counter()
-    with client.stream("GET", f"{OF_MODEL}/live") as answer:
+    with client.stream("GET", f"/models/{OTHER}/live") as answer:
         for line in answer.iter_lines():
             if line.startswith("data:") and json.loads(line[5:])["state"].split()[2] == "True":
                 return time.perf_counter() - start
