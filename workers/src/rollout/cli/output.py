@@ -16,6 +16,9 @@ import typer
 from rollout.report.finite import finite
 from rollout_api.visible import visible
 
+GAP = 2
+"""Spaces between the columns of a list."""
+
 
 class OutputFormat(StrEnum):
     """What a command prints on standard output."""
@@ -66,6 +69,47 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in body:
         table.add_row(*(Text(visible(cell(value))) for value in row))
     Console().print(table)
+
+
+def print_list(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """One line a row: the first column is what people copy and always whole, others are cut to the terminal's width.
+
+    Where the output is no terminal, nothing is cut.
+    """
+    from rich.cells import cell_len, set_cell_size
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    body = [
+        [" ".join(visible(cell(value)).splitlines()) for value in row] for row in (headings, *rows)
+    ]
+    natural = [max(map(cell_len, column)) for column in zip(*body, strict=True)]
+    room = console.width if console.is_terminal else sum(natural) + GAP * len(natural)
+    widths = fit_columns(natural, [cell_len(one) for one in body[0]], room)
+    for number, row in enumerate(body):
+        cells = [
+            one if cell_len(one) <= width else f"{set_cell_size(one, width - 1)}…"
+            for one, width in zip(row, widths, strict=True)
+        ]
+        padded = (set_cell_size(one, width) for one, width in zip(cells, widths, strict=True))
+        line = (" " * GAP).join(padded).rstrip()
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+
+
+def fit_columns(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths of columns in cells: the first as it is, the widest others smaller until all fit, none below its least."""
+    widths = list(natural)
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        spare = [max(0, one - low) for one, low in zip(widths[1:], least[1:], strict=True)]
+        if not any(spare):
+            break
+        widest = max(range(1, len(widths)), key=lambda i: widths[i] if spare[i - 1] else -1)
+        over = sum(widths) + GAP * (len(widths) - 1) - room
+        below = max((one for i, one in enumerate(widths[1:], 1) if i != widest), default=0)
+        step = max(1, min(over, widths[widest] - max(below, least[widest])))
+        widths[widest] -= step
+    return widths
 
 
 def cell(value: Any) -> str:

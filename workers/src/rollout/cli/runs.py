@@ -17,6 +17,7 @@ from rollout.cli.output import (
     OutputOption,
     print_json,
     print_line,
+    print_list,
     print_note,
     print_table,
 )
@@ -75,7 +76,7 @@ def list_runs(service: ServiceOption = None, *, output: OutputOption = OutputFor
         print_line("no runs here; start one with: rollout run -f manifests/samples/arithmetic.yaml")
     else:
         columns = ("run", "algorithm", "outcome", "step", "reward", "model")
-        print_table([name.upper() for name in columns], [[r.get(c) for c in columns] for r in rows])
+        print_list([name.upper() for name in columns], [[r.get(c) for c in columns] for r in rows])
 
 
 def _run_rows() -> list[dict[str, Any]]:
