@@ -198,6 +198,7 @@ BASES: dict[str, Document] = {
         {"maxSteps": 1000},
         {
             "storage": {"uri": "s3://bucket/runs"},
+            "evaluations": [{**SUITE, "everySteps": 40, "selects": True}],
             "snapshots": {
                 "everySteps": 20,
                 "schedules": [

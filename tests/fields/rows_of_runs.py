@@ -155,7 +155,7 @@ RUNS: dict[str, Row] = {
     "spec.snapshots.keepLabeled": row("grpo", "refused"),
     **{
         f"spec.snapshots.{name}": row("scheduled", "schedules")
-        for name in ("schedules", "onSuspend", "atEnd")
+        for name in ("schedules", "onSuspend", "atEnd", "best")
     },
     "spec.snapshots.onPreemption": row("long", "coordination"),
     "spec.tracking[].wandb": row("wandb", "trackers"),

@@ -23,10 +23,12 @@ class Run:
     def __init__(self, folder, signer):
         self.folder, self.signer = folder, signer
         self.place, self.made = open_at(folder / "objects"), 0
+        self.steps = []
         self.orders = OrderedSnapshots(take=self.take, find=self.find)
 
-    def take(self, label, signs):
+    def take(self, label, signs, step):
         self.made += 1
+        self.steps.append(step)
         anchor, taken = take(self.folder)
         return save_snapshot(self.place, header_of(anchor, label), taken, signs)
 
@@ -77,6 +79,12 @@ def test_it_is_durable_once_the_operator_has_vouched_for_it(run):
     )
     assert check_signature(manifest) == run.signer.public
     assert manifest.header.label == label_of(m.SnapshotOrder(snapshot="u-1", name="best"))
+
+
+def test_the_step_that_is_meant_is_that_of_the_order(run):
+    run.until("Unsigned", step=3)
+    run.until("Unsigned", "u-2")
+    assert run.steps == [3, None]
 
 
 def test_a_coordinator_that_comes_back_finds_what_was_committed_and_makes_no_second(run):
@@ -131,7 +139,7 @@ def test_what_nobody_signs_is_given_up_and_may_be_ordered_again(run, monkeypatch
     ],
 )
 def test_what_keeps_it_is_told_and_the_next_order_tries_again(run, error, state, words):
-    def broken(_label, _signs):
+    def broken(*_):
         raise error
 
     run.orders = OrderedSnapshots(take=broken, find=run.find)
@@ -142,7 +150,7 @@ def test_what_keeps_it_is_told_and_the_next_order_tries_again(run, error, state,
 
 def test_no_more_are_taken_at_once_than_may_be(run):
     gate, held = threading.Event(), OrderedSnapshots(take=run.take, find=run.find)
-    held.take = lambda label, signs: gate.wait(60) and run.take(label, signs)
+    held.take = lambda *order: gate.wait(60) and run.take(*order)
     for number in range(AT_ONCE_MAX):
         held.answer(m.SnapshotOrder(snapshot=f"u-{number}", name="a"))
     told = held.answer(m.SnapshotOrder(snapshot="late", name="a"))

@@ -220,6 +220,62 @@ def test_a_run_on_a_volume_that_goes_on_is_told_that_its_schedule_makes_nothing(
     assert "storage.uri" in world.message("SnapshotsScheduled")
 
 
+def with_best(world, step, newest):
+    best = {"name": f"step-{step:06d}", "step": step, "metric": "accuracy", "value": "0.5"}
+    world.anchor(newest, best=best)
+    world.settle(2)
+
+
+def best_of(**spec):
+    world = World(spec={**SPEC, **BUCKET, "snapshots": {"everySteps": 20, "best": True, **spec}})
+    world.settle()
+    return world
+
+
+def test_each_version_that_is_the_best_is_saved_as_of_its_own_step_and_the_newest_is_kept():
+    world = best_of()
+    with_best(world, 0, 20)
+    with_best(world, 40, 20)
+    assert not world.snapshots
+    with_best(world, 40, 60)
+    assert list(world.snapshots) == [name("best", 40)]
+    assert told(world, "best")["lastStep"] == 40
+    world.finish()
+    with_best(world, 40, 80)
+    with_best(world, 80, 100)
+    world.finish()
+    world.settle(2)
+    assert list(world.snapshots) == [name("best", 80)]
+    assert world.message("SnapshotsScheduled") == "best: waits for a better version"
+
+
+def test_the_order_names_the_step_of_the_best():
+    world = best_of()
+    with_best(world, 0, 20)
+    world.anchor(60, best={"name": "step-000040", "step": 40})
+    (order,) = world.plan().makes
+    assert (order.step, order.schedule) == (40, "best")
+
+
+def test_a_run_ends_once_its_best_version_and_its_last_one_are_saved():
+    world = best_of(atEnd=True)
+    with_best(world, 0, 20)
+    done = {"kind": "Succeeded", "reason": "Done", "message": "m"}
+    world.anchor(400, best={"name": "step-000400", "step": 400}, outcome=done)
+    world.settle(3)
+    assert list(world.snapshots) == [name("best", 400)]
+    assert world.condition("Ready") == ("False", "Saving")
+    world.finish("Failed", "StorageUnreachable: gone")
+    world.settle(3)
+    assert list(world.snapshots) == [name("best", 400), name("end", 1)]
+    world.finish()
+    world.settle(6)
+    assert world.condition("Finished") == ("True", "Succeeded")
+    assert world.condition("SnapshotsScheduled") == ("False", "SnapshotFailed")
+    assert world.message("SnapshotsScheduled").startswith(f"best: snapshot {name('best', 400)}")
+    assert {one["name"] for one in world.status["schedules"]} == {"best", "end"}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

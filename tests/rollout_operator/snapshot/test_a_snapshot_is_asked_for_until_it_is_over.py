@@ -181,6 +181,20 @@ async def test_it_is_saved_signed_and_told_with_its_place():
     assert one.condition("Supported") == ("False", "NotSupported")
 
 
+async def test_a_step_that_is_named_is_asked_for_and_one_that_is_not_kept_fails_for_good():
+    words = "SpecError: step 40: run run keeps anchors of steps 60, 80, 100"
+    one = cluster(
+        SAVING,
+        {"state": "Failed", "message": words},
+        spec={"source": {"run": {"name": "run", "step": 40}}},
+    )
+    await one.reconcile()
+    assert await one.reconcile() is None
+    assert [body["step"] for _, body in one.orders] == [40, 40]
+    assert one.condition("Failed") == ("True", "InvalidSpec")
+    assert one.status["conditions"][0]["message"] == words
+
+
 async def test_a_suspended_run_whose_coordinator_stays_for_it_is_asked():
     one = cluster(SAVING, UNSIGNED, TAKEN)
     one.labels = {LABEL_SCHEDULE: "suspend"}

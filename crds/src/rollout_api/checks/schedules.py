@@ -14,7 +14,7 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _PATH = "spec.snapshots.schedules"
 _LEAP_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
-RESERVED = frozenset({"suspend", "end"})
+RESERVED = frozenset({"suspend", "end", "best"})
 """Names of snapshots that no schedule asks for."""
 
 
@@ -24,6 +24,7 @@ def schedules_are_of_a_cluster(spec: RolloutRunSpec, facts: Facts) -> Iterator[P
         "schedules": bool(spec.snapshots.schedules),
         "onSuspend": spec.snapshots.on_suspend,
         "atEnd": spec.snapshots.at_end,
+        "best": spec.snapshots.best,
     }
     for field in (f"spec.snapshots.{name}" for name, wanted in asked.items() if wanted):
         if spec.train is None:
@@ -31,6 +32,29 @@ def schedules_are_of_a_cluster(spec: RolloutRunSpec, facts: Facts) -> Iterator[P
         if facts.platform == "local":
             fix = "leave it out, and take one by rollout snapshot create RUN, whenever you like"
             yield not_supported(field, "a snapshot that a run on one machine makes by itself", fix)
+
+
+def the_best_is_an_anchor(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """The best version is one that an evaluation has measured, and a snapshot is of an anchor."""
+    if not spec.snapshots.best:
+        return
+    chosen = next(((n, one) for n, one in enumerate(spec.evaluations) if one.selects), None)
+    if chosen is None:
+        yield Problem(
+            field="spec.snapshots.best",
+            reason="NothingSelects",
+            message="no evaluation says which version is the best",
+            fix="set selects: true in one of spec.evaluations, or leave best out",
+        )
+        return
+    index, evaluation = chosen
+    anchors = spec.snapshots.every_steps
+    if evaluation.every_steps is not None and evaluation.every_steps % anchors:
+        yield _invalid(
+            f"spec.evaluations[{index}].everySteps",
+            f"{evaluation.every_steps} is no multiple of snapshots.everySteps ({anchors}), and snapshots.best is of an anchor",
+            "make it a multiple, change snapshots.everySteps, or leave snapshots.best out",
+        )
 
 
 def schedules_have_times(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -89,4 +113,4 @@ def _invalid(field: str, message: str, fix: str) -> Problem:
     return Problem(field=field, reason="InvalidValue", message=message, fix=fix)
 
 
-RULES = (schedules_are_of_a_cluster, schedules_have_times)
+RULES = (schedules_are_of_a_cluster, the_best_is_an_anchor, schedules_have_times)

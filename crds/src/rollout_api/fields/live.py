@@ -32,7 +32,7 @@ def live_part(spec: RolloutRunSpec) -> LiveSettings:
         max_steps=None if spec.train is None else spec.train.max_steps,
         limits=spec.limits.model_copy(update={"ttl_action": None}),
         snapshots=spec.snapshots.model_copy(
-            update={"schedules": (), "on_suspend": False, "at_end": False}
+            update={"schedules": (), "on_suspend": False, "at_end": False, "best": False}
         ),
         evaluations=spec.evaluations,
         tracking=spec.tracking,

@@ -33,7 +33,7 @@ class SnapshotSchedule(OneOf):
     )
 
     name: ScheduleName
-    """Its name in labels and in the names of its snapshots; `suspend` and `end` are taken."""
+    """Its name in labels and in the names of its snapshots; `suspend`, `end` and `best` are taken."""
     cron: CronText | None = None
     """Five fields, as a CronJob's: minute, hour, day of month, month, day of week. `0 2 * * *` is every night at two."""
     time_zone: Name | None = None
@@ -71,6 +71,8 @@ class Snapshots(ApiModel):
     coordinator goes, which stays at most ten minutes for it. The newest three are kept. Places and refusals as of `schedules`."""
     at_end: bool = filled(default=False)
     """The same of a run that ends well, before it says so; the newest is kept."""
+    best: bool = filled(default=False)
+    """The same of the best version so far, by the evaluation that `selects`, whenever there is a better one; the newest is kept."""
 
 
 class TensorBoard(ApiModel):

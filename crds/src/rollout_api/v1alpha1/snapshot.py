@@ -41,12 +41,14 @@ class StorageRef(ApiModel):
 
 
 class RunSource(ApiModel):
-    """A run at work, as of its newest anchor: at most `snapshots.everySteps` steps ago."""
+    """A run at work, as of one of its anchors: the newest is at most `snapshots.everySteps` steps old."""
 
     name: Label
     """Name of the RolloutRun in the same namespace."""
     uid: Name | None = None
     """UID of that run: another one of the same name is not meant. Unset: whichever has the name when this is made."""
+    step: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Step of the anchor that is saved, which the run must still keep. Unset: the newest."""
 
 
 class SnapshotSource(OneOf):

@@ -76,6 +76,8 @@ class Saver:
 
 def build_snapshot(observed: Observed, order: SnapshotOrder) -> dict[str, Any]:
     """The object: of no owner, since it outlives its run; its bytes go with it."""
+    run = {"name": observed.name, "uid": observed.uid}
+    wanted = {} if order.step is None else {"step": order.step}
     return {
         "apiVersion": API_VERSION,
         "kind": SNAPSHOT,
@@ -91,7 +93,7 @@ def build_snapshot(observed: Observed, order: SnapshotOrder) -> dict[str, Any]:
             },
         },
         "spec": {
-            "source": {"run": {"name": observed.name, "uid": observed.uid}},
+            "source": {"run": {**run, **wanted}},
             "deletionPolicy": "Delete",
             "deadlineSeconds": order.deadline_seconds,
             "description": order.description,

@@ -165,7 +165,10 @@ class SnapshotController:
     async def _order(
         self, seen: SnapshotSeen, run: Observed, signed: Mapping[str, str]
     ) -> SnapshotAnswer:
-        body = {"snapshot": seen.uid, "name": seen.name, **signed}
+        source = seen.spec.source.run if seen.spec is not None else None
+        step = source.step if source is not None else None
+        wanted = {} if step is None else {"step": step}
+        body = {"snapshot": seen.uid, "name": seen.name, **wanted, **signed}
         return parse_answer(await self.coordinators.snapshot(run, body))
 
 

@@ -107,6 +107,12 @@ def plan_answer(seen: SnapshotSeen, answer: SnapshotAnswer, now: datetime) -> Sn
         return _going_on(seen, waits, LOOK_SECONDS, now)
     if answer.state == "Failed":
         reason = reason_of(answer.message.partition(":")[0])
+        if (
+            reason is Reason.INVALID_SPEC
+        ):  # such as a step whose anchor is not kept: it does not come back
+            return SnapshotPlan(
+                status=tell(seen, failed(reason, answer.words), now, **_begun(seen, now))
+            )
         return _going_on(seen, working(reason, answer.words), AGAIN_SECONDS, now)
     saving = working(Reason.SAVING, answer.words or "its parts are being made durable")
     return _going_on(seen, saving, ASK_SECONDS, now)

@@ -62,12 +62,16 @@ class MadeSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOrder:
-    """A RolloutSnapshot to be made: its name, the schedule it is of, why, and the bound on its making in seconds."""
+    """A RolloutSnapshot to be made: its name, the schedule it is of, why, and the bound on its making in seconds.
+
+    ``step`` None: of the newest anchor.
+    """
 
     name: str
     schedule: str
     description: str
     deadline_seconds: int
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

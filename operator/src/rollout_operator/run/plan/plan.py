@@ -51,11 +51,10 @@ from rollout_operator.run.plan.saving.parting import (
     NOTHING,
     Parting,
     orders,
-    plan_parting,
+    plan_last,
     tell_parting,
 )
 from rollout_operator.run.plan.saving.schedules import (
-    END,
     SchedulesPlan,
     plan_drops,
     plan_schedules,
@@ -101,7 +100,7 @@ def _plan_attempt(observed: Observed, attempt: int, now: datetime) -> Plan:
     ending = find_ending(observed, group, attempt, now)
     if ending is None:
         return _plan_running(observed, group, attempt, now)
-    parting = plan_parting(observed, END, attempt, now) if ending.succeeded else NOTHING
+    parting = plan_last(observed, attempt, now) if ending.succeeded else NOTHING
     if parting.waits:
         return _plan_running(observed, group, attempt, now, parting)
     return _plan_ending(observed, ending, attempt, now, parting)

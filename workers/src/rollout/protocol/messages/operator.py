@@ -39,12 +39,13 @@ class SettingsTaken(WireMessage, frozen=True, kw_only=True):
 class SnapshotOrder(WireMessage, frozen=True, kw_only=True):
     """Take a snapshot for an object of the cluster, or say how far it is; asked again and again until it is over.
 
-    ``snapshot`` is the UID of that object, ``name`` its name. ``id`` with ``signer`` and ``signature`` (hex) vouches for the
+    ``snapshot`` is the UID of that object, ``name`` its name, ``step`` that of the anchor that is meant (None: the newest). ``id`` with ``signer`` and ``signature`` (hex) vouches for the
     snapshot of that id, which the answer before has told.
     """
 
     snapshot: str
     name: str
+    step: int | None = None
     id: str = ""
     signer: str = ""
     signature: str = ""

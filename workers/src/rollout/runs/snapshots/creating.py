@@ -131,7 +131,7 @@ def _choose(anchors: tuple[AnchorManifest, ...], run: RunDir, step: int | None) 
     if not found:
         shown = ", ".join(str(anchor.step) for anchor in anchors[-STEPS_SHOWN:])
         raise SpecError(
-            f"--step {step}: run {run.name} keeps anchors of steps {shown}; more are kept with"
+            f"step {step}: run {run.name} keeps anchors of steps {shown}; more are kept with"
             " spec.snapshots.keepLast and everySteps"
         )
     return found[-1]

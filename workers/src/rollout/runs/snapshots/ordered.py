@@ -37,8 +37,8 @@ SIGNATURE_SECONDS = 300.0
 """How long the objects of a snapshot are kept for one that its operator does not sign."""
 LABEL_NAME_MAX = 40
 
-Take = Callable[[str, Signs], Manifest]
-"""From a label, and who signs, to a snapshot that is durable. Raises RolloutError."""
+Take = Callable[[str, Signs, int | None], Manifest]
+"""From a label, who signs, and the step that is meant, to a snapshot that is durable. Raises RolloutError."""
 FindTaken = Callable[[str], Manifest | None]
 """The snapshot that has this label already. Raises RolloutError."""
 
@@ -105,13 +105,13 @@ class OrderedSnapshots:
                 del self._orders[over]
         order = self._orders[ask.snapshot] = _Order()
         threading.Thread(
-            target=self._work, args=(order, label_of(ask)), name="snapshot", daemon=True
+            target=self._work, args=(order, label_of(ask), ask.step), name="snapshot", daemon=True
         ).start()
         return order.state
 
-    def _work(self, order: _Order, label: str) -> None:
+    def _work(self, order: _Order, label: str, step: int | None) -> None:
         try:
-            manifest = self.find(label) or self.take(label, order)
+            manifest = self.find(label) or self.take(label, order, step)
         except NoAnchorYet as error:
             order.state = m.SnapshotState(state="Waiting", message=str(error))
         except (RolloutError, OSError) as error:
@@ -145,8 +145,8 @@ def open_ordered(config: WorkerConfig) -> OrderedSnapshots | None:
         run=run,
     )
 
-    def take(label: str, signer: Signs) -> Manifest:
-        return create_snapshot(run, signer, label=label, place=place).manifest
+    def take(label: str, signer: Signs, step: int | None) -> Manifest:
+        return create_snapshot(run, signer, step=step, label=label, place=place).manifest
 
     def find(label: str) -> Manifest | None:
         taken = (one for one in list_manifests(place.named) if isinstance(one, Manifest))

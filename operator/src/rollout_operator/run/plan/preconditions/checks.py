@@ -22,7 +22,7 @@ CLUSTER = Facts(platform="cluster")
 SHOWN_MAX = 5
 NO_BUCKET = (
     "spec.snapshots: the run keeps its objects on its volume, where snapshots do not go with their bytes: set"
-    " storage.uri to s3://bucket/prefix or gs://bucket/prefix, or leave out schedules, onSuspend and atEnd"
+    " storage.uri to s3://bucket/prefix or gs://bucket/prefix, or leave out schedules, onSuspend, atEnd and best"
 )
 
 
@@ -133,7 +133,7 @@ def _storage_problems(spec: RolloutRunSpec) -> Iterator[str]:
 def saves_itself(spec: RolloutRunSpec) -> bool:
     """Whether a run asks for RolloutSnapshots."""
     asked = spec.snapshots
-    return bool(asked.schedules) or asked.on_suspend or asked.at_end
+    return bool(asked.schedules) or asked.on_suspend or asked.at_end or asked.best
 
 
 def _keeps_nothing(spec: RolloutRunSpec) -> bool:

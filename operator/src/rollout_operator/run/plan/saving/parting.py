@@ -16,14 +16,14 @@ from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.run.plan.model import MadeSnapshot, Observed, SnapshotOrder
 from rollout_operator.run.plan.phases import Phase, current_live
 from rollout_operator.run.plan.saving.schedules import (
+    BEST,
     END,
-    KEPT,
     PARTING_SECONDS,
     SUSPEND,
+    best_anchor,
+    describe,
     find_gate,
 )
-
-WHY = {SUSPEND: "spec.snapshots.onSuspend", END: "spec.snapshots.atEnd"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,10 @@ NOTHING = Parting()
 
 def plan_parting(observed: Observed, kind: str, attempt: int, now: datetime) -> Parting:
     """Of a run whose coordinator would go now, or has gone."""
-    if not _is_wanted(observed, kind):
+    step = best_anchor(observed) if kind == BEST else None
+    if not _is_wanted(observed, kind) or (kind == BEST and step is None):
         return NOTHING
-    name = scheduled_name(observed.name, observed.uid, kind, attempt)
+    name = scheduled_name(observed.name, observed.uid, kind, step or attempt)
     made = next((one for one in observed.snapshots if one.name == name), None)
     told, since = _since(observed, kind, name, now)
     over = made is not None and made.state != "Active"
@@ -54,11 +55,24 @@ def plan_parting(observed: Observed, kind: str, attempt: int, now: datetime) -> 
         return Parting(told=told if begun else None, aspect=_ended(kind, name, made, begun=begun))
     return Parting(
         waits=f"snapshot {name} is made before the coordinator goes, until {render_time(due)} at the latest",
-        order=None if made is not None or observed.unsaved is not None else _order(name, kind),
+        order=None
+        if made is not None or observed.unsaved is not None
+        else _order(name, kind, step),
         told=told,
         aspect=_under_way(observed, name),
         due=due if made is not None else min(due, now + timedelta(seconds=15)),
     )
+
+
+def plan_last(observed: Observed, attempt: int, now: datetime) -> Parting:
+    """Of a run that ends well: the best version, then the last; in the end what has failed is told, if anything."""
+    found = [plan_parting(observed, kind, attempt, now) for kind in (BEST, END)]
+    waiting = [one for one in found if one.waits]
+    if waiting:
+        return waiting[0]
+    told = [one for one in found if one.aspect is not None]
+    failed = [one for one in told if one.aspect is not None and not one.aspect.holds]
+    return next(iter((*failed, *reversed(told))), NOTHING)
 
 
 def is_coordinators_turn(phase: Phase) -> bool:
@@ -98,7 +112,8 @@ def _is_wanted(observed: Observed, kind: str) -> bool:
     spec = observed.spec
     if spec is None or spec.train is None or find_gate(observed) is not None:
         return False
-    return spec.snapshots.on_suspend if kind == SUSPEND else spec.snapshots.at_end
+    asked = spec.snapshots
+    return {SUSPEND: asked.on_suspend, END: asked.at_end, BEST: asked.best}[kind]
 
 
 def _since(observed: Observed, kind: str, name: str, now: datetime) -> tuple[Status, datetime]:
@@ -114,12 +129,13 @@ def _is_told(observed: Observed, kind: str, name: str) -> bool:
     return any(one.name == kind and one.last_snapshot == name for one in observed.status.schedules)
 
 
-def _order(name: str, kind: str) -> SnapshotOrder:
+def _order(name: str, kind: str, step: int | None) -> SnapshotOrder:
     return SnapshotOrder(
         name=name,
         schedule=kind,
-        description=f"made by {WHY[kind]}, the newest {KEPT[kind]} are kept",
+        description=describe(kind),
         deadline_seconds=PARTING_SECONDS,
+        step=step,
     )
 
 

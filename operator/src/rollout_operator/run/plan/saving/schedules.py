@@ -8,7 +8,7 @@ several that were missed the newest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from rollout_api.conditions import ConditionType, Reason
@@ -22,9 +22,14 @@ from rollout_operator.run.plan.children import earliest
 from rollout_operator.run.plan.model import Blocked, MadeSnapshot, Observed, SnapshotOrder
 from rollout_operator.run.plan.preconditions.checks import NO_BUCKET, saves_itself
 
-SUSPEND, END = "suspend", "end"
-"""Snapshots that a run makes when it is suspended, and when it has ended well: no schedule has these names."""
-KEPT = {SUSPEND: 3, END: 1}
+SUSPEND, END, BEST = "suspend", "end", "best"
+"""Snapshots that a run makes when it is suspended, when it has ended well, and of its best version: no schedule has these names."""
+KEPT = {SUSPEND: 3, END: 1, BEST: 1}
+WHY = {
+    SUSPEND: "spec.snapshots.onSuspend",
+    END: "spec.snapshots.atEnd",
+    BEST: "spec.snapshots.best",
+}
 PARTING_SECONDS = 600
 """How long a coordinator stays for one, and how long it may take."""
 FAILED_KEPT = 1
@@ -64,7 +69,7 @@ class Moment:
 def plan_schedules(observed: Observed, now: datetime) -> SchedulesPlan:
     """Of a run at work."""
     spec = observed.spec
-    others = tuple(_as_told(one) for one in observed.status.schedules if one.name in KEPT)
+    others = tuple(_as_told(one) for one in observed.status.schedules if one.name in (SUSPEND, END))
     if spec is None or not saves_itself(spec):
         return SchedulesPlan(told=others)
     if (gate := observed.unsaved or find_gate(observed)) is not None:
@@ -74,6 +79,7 @@ def plan_schedules(observed: Observed, now: datetime) -> SchedulesPlan:
             told=told, aspects=(no(kind, gate.reason, gate.message),), due=now + again
         )
     turns = [_plan_one(observed, one, now) for one in spec.snapshots.schedules]
+    turns += _plan_best(observed) if spec.snapshots.best else []
     return SchedulesPlan(
         makes=tuple(one.order for one in turns if one.order is not None),
         drops=plan_drops(observed),
@@ -100,7 +106,7 @@ def plan_drops(observed: Observed) -> tuple[MadeSnapshot, ...]:
     if observed.spec is None or observed.unsaved is not None:
         return ()
     asked = observed.spec.snapshots
-    own = {SUSPEND: asked.on_suspend, END: asked.at_end}
+    own = {SUSPEND: asked.on_suspend, END: asked.at_end, BEST: asked.best}
     kept = {one.name: one.keep_last for one in asked.schedules}
     kept |= {name: KEPT[name] for name, wanted in own.items() if wanted}
     return tuple(
@@ -171,6 +177,46 @@ def _plan_by_steps(
     told = {**_as_told(known), "lastStep": step}
     moment = Moment(mark=step, words=f"of step {step}", told=told)
     return _plan_moment(observed, schedule, known, moment, Turn(told=told, next_words=words))
+
+
+def _plan_best(observed: Observed) -> list[Turn]:
+    """Whenever another version is the best; nothing is told before the first."""
+    known = next((one for one in observed.status.schedules if one.name == BEST), None)
+    step = best_anchor(observed)
+    if step is None or (known is not None and known.last_step == step):
+        return (
+            []
+            if known is None
+            else [Turn(told=_as_told(known), next_words="waits for a better version")]
+        )
+    known = known or ScheduleStatus(name=BEST)
+    told = {**_as_told(known), "lastStep": step}
+    moment = Moment(mark=step, words=f"of step {step}", told=told)
+    schedule = SnapshotSchedule(name=BEST, every_steps=1, keep_last=KEPT[BEST])
+    turn = _plan_moment(
+        observed, schedule, known, moment, Turn(told=told, next_words="waits for a better version")
+    )
+    if turn.order is None:
+        return [turn]
+    return [replace(turn, order=replace(turn.order, description=describe(BEST), step=step))]
+
+
+def best_anchor(observed: Observed) -> int | None:
+    """The step of the best version, once an anchor is as new; None where there is none, or it is the model of the start."""
+    progress, newest = observed.status.progress, newest_anchor(observed)
+    best = (progress.best if progress is not None else None) or observed.status.best
+    if best is None or newest is None or not 0 < best.step <= newest:
+        return None
+    return best.step
+
+
+def describe(kind: str) -> str:
+    """Why one is made that no schedule asks for, for people."""
+    return (
+        f"made by {WHY[kind]}, the newest is kept"
+        if KEPT[kind] == 1
+        else f"made by {WHY[kind]}, the newest {KEPT[kind]} are kept"
+    )
 
 
 def _plan_moment(
