@@ -13,8 +13,9 @@ from test_a_page_follows_its_run import read_event
 
 from rollout.cli.ui import ui
 from rollout.console import live
-from rollout.console.models import listing, sampling
+from rollout.console.models import counting, listing, sampling
 from rollout.console.models.calls import PAGE_ROWS
+from rollout.console.models.counting import ModelCounts
 from rollout.console.models.overview import describe_adapter
 from rollout.errors import SpecError
 from rollout.ledger.sqlite.call_reader import CallBookReader
@@ -125,6 +126,24 @@ async def test_a_large_book_is_counted_while_its_page_is_open(console, book, mon
     assert "over 0" in before
     assert "Counted so far" not in after
     assert "on 75 tokens" in after
+
+
+def test_one_page_at_a_time_counts_and_another_one_looks(tmp_path, monkeypatch):
+    book = open_book(tmp_path)
+    some_loop(book)
+    counts, seen = ModelCounts(), list[int]()
+    with open_by_id(tmp_path, MODEL) as first, open_by_id(tmp_path, MODEL) as second:
+
+        def look_meanwhile(_: float) -> None:
+            if not seen:
+                seen.append(counts.count_on(second, 9.0)[1])
+
+        monkeypatch.setattr(counting, "SLICE_SECONDS", 0.0)
+        monkeypatch.setattr(counting.time, "sleep", look_meanwhile)
+        whole = counts.count_on(first, 9.0)[1]
+    book.calls.close()
+
+    assert (seen, whole) == ([2], 52)
 
 
 async def test_what_is_not_counted_yet_is_said(console, book, monkeypatch):

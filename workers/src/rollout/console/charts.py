@@ -23,6 +23,8 @@ COLOURS = 6
 DASHES = {"--": " d1", ":": " d2", "-.": " d3"}
 """Classes of a series' own dash."""
 LABEL_MAX = 24
+TICK_WIDTH = 48
+"""A number below the axis is no wider; one nearer to the edge ends there."""
 
 Point = tuple[float, float]
 
@@ -111,8 +113,10 @@ def _grid(frame: _Frame, x_label: str) -> Iterator[str]:
     yield f'<path class="axis" d="M{LEFT} {floor}H{WIDTH - RIGHT}"/>'
     for value in ticks(frame.left, frame.right, 6):
         if value == int(value) or x_label != "step":
-            x = frame.x(value)
-            yield f'<text class="tick" x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{_number(value)}</text>'
+            x, anchor = frame.x(value), "middle"
+            if x > WIDTH - TICK_WIDTH / 2:
+                x, anchor = float(WIDTH), "end"
+            yield f'<text class="tick" x="{x:.1f}" y="{floor + 14}" text-anchor="{anchor}">{_number(value)}</text>'
     yield (
         f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">'
         f"{escape(visible(x_label))}</text>"

@@ -36,7 +36,7 @@ class ModelCounts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
-        self._mutex = threading.Lock()
+        self._mutex, self._counting = threading.Lock(), threading.Lock()
 
     @contextmanager
     def look(
@@ -52,12 +52,23 @@ class ModelCounts:
             yield standing, kept.fold
 
     def count_on(self, opened: OpenedModel, seconds: float) -> tuple[BookStanding, int, bool]:
-        """Count for about so long, letting others look in between: where the model stands, how far it is counted, whether wholly."""
+        """Count for about so long, letting others look in between: where the model stands, how far it is counted, whether wholly.
+
+        One thread counts so at a time, whatever the model: for another one it is a look.
+        """
+        counts = self._counting.acquire(blocking=False)
+        try:
+            return self._count(opened, seconds if counts else 0.0)
+        finally:
+            if counts:
+                self._counting.release()
+
+    def _count(self, opened: OpenedModel, seconds: float) -> tuple[BookStanding, int, bool]:
         ends_at = time.monotonic() + seconds
         while True:
-            with self.look(opened, SLICE_SECONDS) as (standing, fold):
+            with self.look(opened, min(seconds, SLICE_SECONDS)) as (standing, fold):
                 found = (standing, fold.done, fold.is_whole(standing))
-            if found[2] or time.monotonic() > ends_at:
+            if found[2] or time.monotonic() >= ends_at:
                 return found
             time.sleep(PAUSE_SECONDS)
 
