@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from datetime import timedelta
 
+import numpy as np
 import pytest
 import tinker
 import torch
@@ -83,6 +85,131 @@ async def test_a_program_that_changes_its_import_line_comes_to_the_same_chain(pl
     assert ours == [
         pytest.approx(one, nan_ok=True) if isinstance(one, list) else one for one in theirs
     ]
+
+
+def scored(library, url, key):
+    """What a sampler says beside completions."""
+    client = library.ServiceClient(base_url=url, api_key=key)
+    sampler = client.create_sampling_client(base_model="tiny").result()
+    prompt = library.ModelInput.from_ints(SEQUENCE)
+    ids = np.array([[i, -1 if i % 2 else 7] for i in range(len(SEQUENCE) - 1)])
+    said = sampler.sample(
+        prompt,
+        2,
+        library.SamplingParams(max_tokens=3, seed=5),
+        include_prompt_logprobs=True,
+        topk_prompt_logprobs=3,
+        topk_sample_logprobs=2,
+        target_prompt_logprobs=library.TensorData.from_numpy(ids),
+        prompt_logprobs_last_n=4,
+    ).result()
+    last = sampler.compute_logprobs(prompt, 2).result()
+    plain = sampler.sample(prompt, 1, library.SamplingParams(max_tokens=1, seed=5)).result()
+    client.close("success").result()
+    return [
+        said.topk_prompt_logprobs,
+        said.prompt_logprobs,
+        [(one.tokens, one.topk_logprobs) for one in said.sequences],
+        said.target_prompt_logprobs.tolist(),
+        last,
+        (
+            plain.topk_prompt_logprobs,
+            plain.target_prompt_logprobs,
+            plain.sequences[0].topk_logprobs,
+        ),
+    ]
+
+
+async def test_what_is_scored_beside_completions_is_the_same(place):
+    theirs = await in_thread(scored, tinker, *place)
+    assert await in_thread(scored, rollout.client, *place) == theirs
+    assert [one is None for one in theirs[4]] == [True] * 8 + [False] * 2
+
+
+def kept(library, url, key, name):
+    """What a REST client says of a model and of what it was saved as; ids are told by what they are of."""
+    client = library.ServiceClient(base_url=url, api_key=key)
+    model = new_model(client)
+    paths = [model.save_state(name, ttl_seconds=7200).result().path]
+    paths.append(model.save_weights_for_sampler(name).result().path)
+    run = model.get_info().model_id
+    sampler = client.create_sampling_client(model_path=paths[1]).result()
+    rest = client.create_rest_client()
+
+    def shown(found):
+        return [
+            (
+                one.checkpoint_id,
+                one.checkpoint_type,
+                paths.index(one.tinker_path),
+                one.size_bytes,
+                one.public,
+                one.expires_at is None or one.expires_at - one.time > timedelta(minutes=119),
+                one.time.tzinfo,
+            )
+            for one in found.checkpoints
+        ]
+
+    seen = [shown(rest.list_checkpoints(run).result())]
+    rest.publish_checkpoint_from_tinker_path(paths[0]).result()
+    rest.set_checkpoint_ttl_from_tinker_path(paths[0], None).result()
+    rest.set_checkpoint_ttl_from_tinker_path(paths[1], 3600).result()
+    found = rest.list_user_checkpoints(limit=2).result()
+    seen += [shown(found), (found.cursor.limit, found.cursor.offset)]
+    told = rest.get_training_run_by_tinker_path(paths[0]).result()
+    seen.append((told.base_model, told.is_lora, told.lora_rank, told.corrupted, told.model_owner))
+    seen.append(
+        [one.tinker_path in paths for one in (told.last_checkpoint, told.last_sampler_checkpoint)]
+    )
+    (newest,) = rest.list_training_runs(limit=1).result().training_runs
+    session = rest.list_sessions().result().sessions[0]
+    seen.append((newest.training_run_id == run, run.startswith(session)))
+    seen.append(rest.get_session(session).result().training_run_ids == [run])
+    of = rest.get_sampler(
+        sampler.sampler_id if library is rollout.client else sampler._sampling_session_id
+    ).result()
+    seen.append((of.base_model, of.model_path == paths[1]))
+    info = rest.get_weights_info_by_tinker_path(paths[1]).result()
+    seen.append((info.base_model, info.lora_rank, info.train_mlp, info.train_unembed))
+    rest.unpublish_checkpoint_from_tinker_path(paths[0]).result()
+    for _ in range(2):
+        rest.delete_checkpoint_from_tinker_path(paths[0]).result()
+    rest.delete_checkpoint(run, f"sampler_weights/{name}").result()
+    seen.append(shown(rest.list_checkpoints(run).result()))
+    with pytest.raises(library.NotFoundError, match="was deleted"):
+        rest.publish_checkpoint_from_tinker_path(paths[0]).result()
+    with pytest.raises(ValueError, match="tinker"):
+        rest.delete_checkpoint_from_tinker_path(f"tinker://{run}/../weights/{name}")
+    client.close("success").result()
+    return seen
+
+
+async def test_what_is_kept_is_listed_and_changed_alike(place):
+    theirs = await in_thread(kept, tinker, *place, "a")
+    assert await in_thread(kept, rollout.client, *place, "a") == theirs
+    assert len(theirs[0]) == 2
+
+
+async def test_what_was_saved_is_downloaded_whole_or_not_at_all(place, tmp_path):
+    def download(url, key):
+        with rollout.connect(url, key) as client:
+            model = new_model(client)
+            path = model.save_weights_for_sampler("a").result().path
+            with rollout.client.RestClient(base_url=url, api_key=key) as rest:
+                folder = rest.download_checkpoint(path, tmp_path / "in" / "out").result()
+                with pytest.raises(FileExistsError, match="is there already"):
+                    rest.download_checkpoint(path, folder)
+                with pytest.raises(rollout.client.NotFoundError):
+                    rest.download_checkpoint(path + "b", tmp_path / "in" / "other").result()
+        return folder
+
+    async with losing_proxy(place[0]) as (proxy, lossy):
+        folder = await in_thread(download, lossy, place[1])
+    assert {"config.json", "model.safetensors", "README.md"} <= {
+        one.name for one in folder.iterdir()
+    }
+    assert [one.name for one in (tmp_path / "in").iterdir()] == ["out"]
+    assert proxy.lost
 
 
 async def test_answers_that_are_lost_change_nothing(place):

@@ -14,6 +14,8 @@ from rollout.client.errors import RefusedError as APIStatusError
 from rollout.client.errors import ServiceError as TinkerError
 from rollout.client.errors import UnansweredError as APIConnectionError
 from rollout.client.futures import ApiFuture as APIFuture
+from rollout.client.rest.client import RestClient
+from rollout.client.rest.told import ParsedCheckpointTinkerPath
 from rollout.client.sampling import SamplingClient
 from rollout.client.service import ServiceClient, connect
 from rollout.client.training import TrainingClient
@@ -43,7 +45,9 @@ __all__ = [
     "ModelInput",
     "NotFoundError",
     "OptimStepResponse",
+    "ParsedCheckpointTinkerPath",
     "RequestFailedError",
+    "RestClient",
     "SampleResponse",
     "SampledSequence",
     "SamplingClient",

@@ -14,6 +14,9 @@ import numpy as np
 
 from rollout.client.data import TensorData
 
+NO_LOGPROB = np.float32(-99999.0)
+"""Where a place has fewer likely tokens than were asked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardBackwardOutput:
@@ -59,13 +62,39 @@ class LoadWeightsResponse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopkLogprobs:
+    """The most likely tokens of each of N places: int32 ids and float32 logprobs [N, k], (0, -99999) where there are none."""
+
+    token_ids: np.ndarray
+    logprobs: np.ndarray
+
+    def to_lists(self) -> list[list[tuple[int, float]] | None]:
+        """Of each place its (id, logprob), most likely first; None where there are none."""
+        there = self.logprobs != NO_LOGPROB
+        pairs = (
+            [(int(i), float(p)) for i, p, is_there in zip(*row, strict=True) if is_there]
+            for row in zip(self.token_ids, self.logprobs, there, strict=True)
+        )
+        return [one or None for one in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DrawnSequence:
-    """One completion: int32 tokens [N], float32 logprobs [N] under the distribution that they were drawn from."""
+    """One completion: int32 tokens [N], float32 logprobs [N] under the distribution that they were drawn from.
+
+    ``topk_logprobs_np`` [N, k]: of that after temperature and before any cut, only where it was asked for.
+    """
 
     stop_reason: Literal["length", "stop"]
     sequence_id: str
     tokens_np: np.ndarray
     logprobs_np: np.ndarray
+    topk_logprobs_np: TopkLogprobs | None = None
+
+    @cached_property
+    def topk_logprobs(self) -> list[list[tuple[int, float]] | None] | None:
+        """The most likely tokens of each place as lists."""
+        return None if self.topk_logprobs_np is None else self.topk_logprobs_np.to_lists()
 
     @cached_property
     def tokens(self) -> list[int]:
@@ -80,10 +109,21 @@ class DrawnSequence:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleResponse:
-    """Completions of a prompt; ``prompt_logprobs_np`` [N] only where it was asked for, NaN where there is none."""
+    """Completions of a prompt; ``prompt_logprobs_np`` [N] only where it was asked for, NaN where there is none.
+
+    ``topk_prompt_logprobs_np`` [N, k]; ``target_prompt_logprobs`` float32 in the shape of the ids, 0 where there was -1.
+    """
 
     sequences: Sequence[DrawnSequence]
     prompt_logprobs_np: np.ndarray | None = None
+    topk_prompt_logprobs_np: TopkLogprobs | None = None
+    target_prompt_logprobs: TensorData | None = None
+
+    @cached_property
+    def topk_prompt_logprobs(self) -> list[list[tuple[int, float]] | None] | None:
+        """The most likely tokens in each of the prompt's places as lists."""
+        found = self.topk_prompt_logprobs_np
+        return None if found is None else found.to_lists()
 
     @cached_property
     def prompt_logprobs(self) -> list[float | None] | None:

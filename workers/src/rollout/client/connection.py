@@ -8,17 +8,22 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import random
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 
 from rollout.client.errors import CallFailedError, UnansweredError, refused
+from rollout.client.rest.folders import unpack
+from rollout.errors import SpecError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +37,7 @@ WAITED_MAX = 64
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 5.0
 CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 120.0
 JOIN_SECONDS = 5.0
+CHUNK_BYTES = 1 << 20
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request is sent again."""
 
@@ -61,6 +67,7 @@ class ServiceConnection:
     def __init__(self, url: str, key: str, retry_seconds: float) -> None:
         self.url = url.rstrip("/")
         self.retry_seconds = retry_seconds
+        self.key = key
         self._headers = {"X-API-Key": key}
         self._http: aiohttp.ClientSession | None = None
         self._waited = asyncio.Semaphore(WAITED_MAX)
@@ -95,6 +102,19 @@ class ServiceConnection:
         )
         return await self._repeat("POST", path, content, kind, retry_seconds)
 
+    async def send(self, method: str, path: str, body: Any = None) -> Reply:
+        """A change of what is there, with a body as JSON or none. Raises ServiceError."""
+        content = None if body is None else msgspec.json.encode(body)
+        return await self._repeat(method, path, content, JSON, None)
+
+    async def fetch_folder(self, path: str, target: Path) -> None:
+        """Make ``target`` of the archive that is there: whole or not at all. Raises ServiceError, OSError."""
+        await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=target.parent, prefix=".download-") as place:
+            archive = Path(place) / "archive.tar"
+            await self._repeat("GET", path, None, JSON, None, into=archive)
+            await asyncio.to_thread(unpack, archive, target)
+
     async def get(self, path: str) -> Reply:
         """Ask for what is there. Raises ServiceError."""
         return await self._repeat("GET", path, None, JSON, None)
@@ -116,14 +136,21 @@ class ServiceConnection:
                 told = why
 
     async def _repeat(
-        self, method: str, path: str, body: bytes | None, kind: str, retry_seconds: float | None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        kind: str,
+        retry_seconds: float | None,
+        *,
+        into: Path | None = None,
     ) -> Reply:
         patience = self.retry_seconds if retry_seconds is None else retry_seconds
         until = self._loop.time() + patience
         pause, why = PAUSE_SECONDS_MIN, ""
         while True:
             try:
-                reply = await self._once(method, path, body, kind)
+                reply = await self._once(method, path, body, kind, into)
                 if reply.status == 200 or _is_waiting(path, reply):
                     return reply
                 why = f"{reply.status}: {_words(reply)}"
@@ -139,7 +166,9 @@ class ServiceConnection:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    async def _once(self, method: str, path: str, body: bytes | None, kind: str) -> Reply:
+    async def _once(
+        self, method: str, path: str, body: bytes | None, kind: str, into: Path | None
+    ) -> Reply:
         if self._http is None:
             timeout = aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
@@ -151,7 +180,7 @@ class ServiceConnection:
         async with self._http.request(method, url, data=body, headers=headers) as said:
             return Reply(
                 status=said.status,
-                body=await said.read(),
+                body=await _take(said, into),
                 content_type=said.content_type,
                 chain=said.headers.get("X-Rollout-Chain", ""),
             )
@@ -163,6 +192,33 @@ class ServiceConnection:
         await asyncio.gather(*others, return_exceptions=True)
         if self._http is not None:
             await self._http.close()
+
+
+async def _take(said: aiohttp.ClientResponse, into: Path | None) -> bytes:
+    """A body, or, of an answer that is wanted in a file, nothing."""
+    if into is None or said.status != 200:
+        return await said.read()
+    with into.open("wb") as file:
+        async for chunk in said.content.iter_chunked(CHUNK_BYTES):
+            await asyncio.to_thread(file.write, chunk)
+    return b""
+
+
+def require_place(base_url: str | None, api_key: str | None) -> tuple[str, str]:
+    """Address and key, from the environment where they are not said. Raises SpecError."""
+    return (
+        _said(base_url, "base_url", "TINKER_BASE_URL"),
+        _said(api_key, "api_key", "TINKER_API_KEY"),
+    )
+
+
+def _said(given: str | None, name: str, variable: str) -> str:
+    found = given or os.environ.get(variable)
+    if not found:
+        raise SpecError(
+            f"{name}: expected what `rollout serve --train` printed, got nothing; say {name}, or set {variable}"
+        )
+    return found
 
 
 def _is_waiting(path: str, reply: Reply) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rollout.client.answers import SampleResponse
-from rollout.client.data import ModelInput, SamplingSettings
+from rollout.client.data import ModelInput, SamplingSettings, TensorData
 from rollout.client.futures import ApiFuture
 from rollout.client.wire import parse_samples
 
@@ -32,8 +32,16 @@ class SamplingClient:
         sampling_params: SamplingSettings,
         *,
         include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
+        topk_sample_logprobs: int = 0,
+        target_prompt_logprobs: TensorData | None = None,
+        prompt_logprobs_last_n: int | None = None,
     ) -> ApiFuture[SampleResponse]:
-        """Completions of a prompt, with logprobs under the distribution that they are drawn from."""
+        """Completions of a prompt, with logprobs under the distribution that they are drawn from.
+
+        ``topk_...``: up to 128 likely tokens beside each; ``target_prompt_logprobs``: int64 [prompt - 1, K] ids to score in the
+        prompt's places after the first, -1 for none; ``prompt_logprobs_last_n``: only so many of the prompt's, the last.
+        """
         body = {
             "sampling_session_id": self.sampler_id,
             "seq_id": next(self._numbers),
@@ -41,13 +49,23 @@ class SamplingClient:
             "num_samples": num_samples,
             "sampling_params": asdict(sampling_params),
             "prompt_logprobs": include_prompt_logprobs,
+            "topk_prompt_logprobs": topk_prompt_logprobs,
+            "topk_sample_logprobs": topk_sample_logprobs,
+            "target_prompt_logprobs": _targets(target_prompt_logprobs),
+            "prompt_logprobs_last_n": prompt_logprobs_last_n,
         }
         return ApiFuture(self._connection.run(self._sample(body)))
 
-    def compute_logprobs(self, prompt: ModelInput) -> ApiFuture[list[float | None]]:
-        """The prompt's tokens scored at temperature 1; the first has None."""
+    def compute_logprobs(
+        self, prompt: ModelInput, prompt_logprobs_last_n: int | None = None
+    ) -> ApiFuture[list[float | None]]:
+        """The prompt's tokens, or the last of them, scored at temperature 1; all others, and the first, have None."""
         scored = self.sample(
-            prompt, 1, SamplingSettings(max_tokens=1), include_prompt_logprobs=True
+            prompt,
+            1,
+            SamplingSettings(max_tokens=1),
+            include_prompt_logprobs=True,
+            prompt_logprobs_last_n=prompt_logprobs_last_n,
         )
         return ApiFuture(self._connection.run(_prompt_logprobs(scored)))
 
@@ -60,17 +78,16 @@ class SamplingClient:
         prompt: ModelInput,
         num_samples: int,
         sampling_params: SamplingSettings,
-        *,
-        include_prompt_logprobs: bool = False,
+        **more: Any,
     ) -> SampleResponse:
-        """The completions themselves."""
-        return await self.sample(
-            prompt, num_samples, sampling_params, include_prompt_logprobs=include_prompt_logprobs
-        )
+        """The completions themselves; ``more`` as in ``sample``."""
+        return await self.sample(prompt, num_samples, sampling_params, **more)
 
-    async def compute_logprobs_async(self, prompt: ModelInput) -> list[float | None]:
+    async def compute_logprobs_async(
+        self, prompt: ModelInput, prompt_logprobs_last_n: int | None = None
+    ) -> list[float | None]:
         """The logprobs themselves."""
-        return await self.compute_logprobs(prompt)
+        return await self.compute_logprobs(prompt, prompt_logprobs_last_n)
 
     async def _sample(self, body: Mapping[str, Any]) -> SampleResponse:
         said = (await self._connection.post("asample", body)).json()
@@ -83,6 +100,10 @@ class SamplingClient:
 
 def _prompt(prompt: ModelInput) -> dict[str, Any]:
     return {"chunks": [{"type": "encoded_text", "tokens": prompt.to_ints()}]}
+
+
+def _targets(ids: TensorData | None) -> dict[str, Any] | None:
+    return None if ids is None else {"data": ids.data, "dtype": ids.dtype, "shape": ids.shape}
 
 
 async def _prompt_logprobs(scored: ApiFuture[SampleResponse]) -> list[float | None]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from rollout.client.answers import GetServerCapabilitiesResponse, SupportedModel
-from rollout.client.connection import ServiceConnection
+from rollout.client.connection import ServiceConnection, require_place
 from rollout.client.futures import ApiFuture, ClientFuture
+from rollout.client.rest.client import RestClient
 from rollout.client.sampling import SamplingClient
 from rollout.client.session import ClientSession
 from rollout.client.training import TrainingClient
-from rollout.errors import SpecError
 
 RETRY_SECONDS = 600.0
 FINISH_SECONDS = 5.0
@@ -34,11 +33,7 @@ class ServiceClient:
         api_key: str | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self._connection = ServiceConnection(
-            _said(base_url, "base_url", "TINKER_BASE_URL"),
-            _said(api_key, "api_key", "TINKER_API_KEY"),
-            retry_seconds,
-        )
+        self._connection = ServiceConnection(*require_place(base_url, api_key), retry_seconds)
         about = {"sdk_version": "rollout", "user_metadata": user_metadata} | (
             {"display_name": display_name} if display_name else {}
         )
@@ -106,6 +101,10 @@ class ServiceClient:
         """A sampler of saved weights or of a base."""
         work = self._session.sampler(model_path=model_path, base_model=base_model)
         return ClientFuture(self._connection.run(work))
+
+    def create_rest_client(self) -> RestClient:
+        """A client without a session, of the same service and key."""
+        return RestClient(base_url=self._connection.url, api_key=self._connection.key)
 
     def get_server_capabilities(self) -> GetServerCapabilitiesResponse:
         """The base models. Raises ServiceError."""
@@ -184,12 +183,3 @@ def connect(
 ) -> ServiceClient:
     """A service's client, by address and key as `rollout serve --train` prints them."""
     return ServiceClient(base_url=url, api_key=key, retry_seconds=retry_seconds)
-
-
-def _said(given: str | None, name: str, variable: str) -> str:
-    found = given or os.environ.get(variable)
-    if not found:
-        raise SpecError(
-            f"{name}: expected what `rollout serve --train` printed, got nothing; say {name}, or set {variable}"
-        )
-    return found

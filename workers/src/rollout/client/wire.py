@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from rollout.client.answers import DrawnSequence, ForwardBackwardOutput, SampleResponse
+from rollout.client.answers import (
+    DrawnSequence,
+    ForwardBackwardOutput,
+    SampleResponse,
+    TopkLogprobs,
+)
 from rollout.client.data import Datum, TensorData
 from rollout.client.errors import UnansweredError
 from rollout.service.wire.schema import FLOAT32, INT64, STOPPED, WIRE
@@ -75,11 +80,32 @@ def parse_samples(body: bytes, ids: Sequence[str]) -> SampleResponse:
                 sequence_id=name,
                 tokens_np=np.frombuffer(one.tokens, dtype="<i4"),
                 logprobs_np=np.frombuffer(one.logprobs, dtype="<f4"),
+                topk_logprobs_np=_top(one, "topk_sampled_logprobs"),
             )
             for name, one in zip(ids, message.sequences, strict=True)
         ],
         prompt_logprobs_np=None if prompt is None else np.frombuffer(prompt, dtype="<f4"),
+        topk_prompt_logprobs_np=_top(message, "topk_prompt_logprobs"),
+        target_prompt_logprobs=_targets(message),
     )
+
+
+def _top(message: Any, name: str) -> TopkLogprobs | None:
+    if not message.HasField(name):
+        return None
+    found = getattr(message, name)
+    shape = (found.length, found.k)
+    return TopkLogprobs(
+        token_ids=np.frombuffer(found.token_ids, dtype="<i4").reshape(shape),
+        logprobs=np.frombuffer(found.logprobs, dtype="<f4").reshape(shape),
+    )
+
+
+def _targets(message: Any) -> TensorData | None:
+    if not message.HasField("target_prompt_logprobs"):
+        return None
+    found = message.target_prompt_logprobs
+    return TensorData(np.frombuffer(found.dense, dtype="<f4"), "float32", tuple(found.shape))
 
 
 def join_losses(parts: Sequence[ForwardBackwardOutput]) -> ForwardBackwardOutput:
