@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from reading_kit import rollout, told
 
 from rollout.errors import SpecError
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
@@ -23,8 +26,16 @@ def spoil(keys, name, text):
     keys.path.write_text(said.replace(f'"{name}":7', f'"{name}":{text}'))
 
 
-@pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute", "in_flight_max"])
-@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *product(("requests_per_minute", "tokens_per_minute", "in_flight_max"), WRONG),
+        *product(
+            ("training_tokens", "training_models", "training_bytes"),
+            [one for one in WRONG if one != "0"],
+        ),
+    ],
+)
 def test_a_limit_that_is_no_number_from_one_is_named_and_the_file_not_taken(keys, name, text):
     key = keys.create("ann", KeyLimits(**{name: 7}), now=0.0, expires=None)
     door = KeyDoor(keys)
@@ -60,3 +71,37 @@ def test_keys_that_are_made_and_revoked_meanwhile_are_known_at_once(keys):
     keys.revoke(key.split("-")[2])
     with pytest.raises(CallRefused, match="the key is not valid here"):
         door.key(KEY_PREFIX + key)
+
+
+def test_limits_are_changed_and_taken_away_and_what_could_not_be_read_again_is_not_written(keys):
+    key = keys.create("ann", KeyLimits(in_flight_max=3), now=0.0, expires=None)
+    key_id, door = key.split("-")[2], KeyDoor(keys)
+    keys.change(key_id, {"training_tokens": 0, "in_flight_max": None})
+    assert (door.key(key).training_tokens, door.key(key).in_flight_max) == (0, None)
+    for wrong in (-1, 10**16):
+        with pytest.raises(SpecError, match="training_tokens"):
+            keys.change(key_id, {"training_tokens": wrong})
+    assert door.key(key).training_tokens == 0
+    with pytest.raises(SpecError, match="there is no key 'nobody'"):
+        keys.change("nobody", {"training_tokens": 1})
+
+
+def test_the_command_makes_changes_and_tells_limits(keys, tmp_path):
+    place = ("--keys", str(tmp_path / "keys"))
+    key = rollout("infer", "keys", "create", "ann", "--training-tokens", "500", *place).strip()
+    key_id, door = key.split("-")[2], KeyDoor(keys)
+    assert door.key(key).training_tokens == 500
+    said = rollout(
+        "infer", "keys", "change", key_id, "--training-tokens", "9", "--in-flight", "2", *place
+    )
+    assert said.strip() == f"changed {key_id} (ann): in-flight 2, training-tokens 9"
+    rollout("infer", "keys", "change", key_id, "--unlimited", "in-flight", *place)
+    (row,) = told("infer", "keys", "list", *place)
+    assert row["limits"] == "training-tokens 9"
+    for words, why in (
+        ((), "name what to change"),
+        (("--unlimited", "days"), "--unlimited 'days': expected one of"),
+        (("--unlimited", "in-flight", "--in-flight", "3"), "not given beside it"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            rollout("infer", "keys", "change", key_id, *words, *place)

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from service_kit import sequence_datum
 
+from rollout.errors import LedgerError
+from rollout.ledger.sqlite.call_reader import CallBookReader
 from rollout.service.calls import (
     ModelAnswer,
     ModelCall,
@@ -202,6 +204,9 @@ async def test_a_book_from_before_budgets_is_opened_and_charged_from_then_on(ser
     book = sqlite3.connect(tmp_path / "calls.sqlite")
     book.executescript("DROP TABLE spent; PRAGMA user_version = 1;")
     book.close()
+    reader = CallBookReader(tmp_path / "calls.sqlite")
+    assert reader.find(client.model, 1) is not None
+    reader.close()
     client = (running := await service()).follow(client)
     await client.answer(await client.backward([sequence_datum()]))
     assert running.desk.use.of("ann").charged == TOKENS
@@ -284,3 +289,51 @@ async def test_saves_beyond_a_keys_bytes_are_refused_before_they_are_made(servic
     assert 0 < on_disk <= 1_000_000
     assert running.desk.use.of("ann").saving == 0
     assert not running.desk.use.room.taken
+
+
+async def test_the_same_call_twice_at_once_is_charged_and_held_once(service):
+    running = await service(computes=False)
+    client = running.client("ann", training_tokens=2 * TOKENS + 6)
+    await client.begin()
+    sampler = await sampler_of(client)
+    twice = [client.backward([sequence_datum()], seq=1) for _ in range(5)]
+    twice += [client.sample(sampler, 0) for _ in range(3)]
+    said = [status for status, _ in await asyncio.gather(*twice)]
+    assert said[:5] == [200] * 5
+    assert 200 in said[5:]
+    assert running.desk.use.of("ann").charged == TOKENS + 6
+    assert running.desk.use.of("ann").samples == 1
+    assert len(running.desk._intake._tickets) == 2
+
+
+async def test_a_call_that_could_not_be_written_down_holds_and_costs_nothing(service, monkeypatch):
+    running = await service(computes=False)
+    client = running.client("ann", training_tokens=100, in_flight_max=1)
+    await client.begin()
+
+    def fail(*given):
+        raise LedgerError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(running.book, "accept", fail)
+        for _ in range(3):
+            status, said = await client.backward([sequence_datum()], seq=1)
+            assert (status, "the disk is full" in said["detail"]) == (500, True)
+    assert running.desk.use.of("ann").charged == 0
+    assert not running.desk.use.room.taken
+    assert (await client.backward([sequence_datum()], seq=1))[0] == 200
+
+
+async def test_what_is_used_is_told_to_the_keys_of_the_name(service):
+    running = await service()
+    client = running.client("ann", training_tokens=100, training_models=3)
+    await client.begin()
+    await client.answer(await client.backward([sequence_datum()]))
+    await client.answer(await client.save_state("kept"))
+    status, said = await client.get("rollout/usage")
+    assert status == 200
+    assert said["tokens"] == {"spent": TOKENS, "held": 0, "limit": 100}
+    assert said["models"] == {"spent": 1, "limit": 3}
+    assert said["saved_bytes"]["spent"] > 10_000
+    other = (await running.client("bob").get("rollout/usage"))[1]
+    assert (other["tokens"]["spent"], other["saved_bytes"]["spent"]) == (0, 0)

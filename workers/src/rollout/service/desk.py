@@ -84,8 +84,8 @@ class TrainingDesk:
         self.bases = bases
         self.registry = Registry()
         self.use = TenantUse(queue)
-        sizes = KeptSizes(registry=self.registry, keeper=keeper, bases=bases)
-        self._intake = CallIntake(book, self._write, self.use, sizes)
+        self.sizes = KeptSizes(registry=self.registry, keeper=keeper, bases=bases)
+        self._intake = CallIntake(book, self._write, self.use, self.sizes)
         self._book = book
         self._keeper = keeper
         self._replay = Replay(book=book, keeper=keeper, bases=bases)

@@ -79,6 +79,24 @@ async def describe_session(door: ServiceDoor, caller: ServiceCaller) -> Told:
     }
 
 
+async def describe_usage(door: ServiceDoor, caller: ServiceCaller) -> Told:
+    """What keys of the caller's name use, and what they may: ``limit`` None is none. Not of the clients' protocol."""
+    key, desk = caller.key, door.desk
+    use = desk.use.of(key.name)
+    models = [one for one in desk.registry.all(ServiceModel) if one.owner == key.name]
+    return {
+        "name": key.name,
+        "tokens": {
+            "spent": use.charged - use.held,
+            "held": use.held,
+            "limit": key.training_tokens,
+        },
+        "models": {"spent": len(models), "limit": key.training_models},
+        "saved_bytes": {"spent": desk.sizes.saved(key.name), "limit": key.training_bytes},
+        "waiting_bytes": desk.use.room.taken.get(key.name, 0),
+    }
+
+
 async def _run(door: ServiceDoor, model: ServiceModel, checkpoints: list[Told]) -> Told:
     last = await door.desk.last_call(model.id)
     if last is None:
@@ -164,5 +182,6 @@ LISTINGS: Mapping[str, Callable[[ServiceDoor, ServiceCaller], Awaitable[Told]]] 
     "checkpoints": list_checkpoints,
     "sessions": list_sessions,
     "sessions/{id}": describe_session,
+    "rollout/usage": describe_usage,
 }
 """By route, as clients ask them with GET."""

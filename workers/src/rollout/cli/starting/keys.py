@@ -31,8 +31,14 @@ KeysOption = Annotated[
     typer.Option("--keys", help="Folder of the keys; default: gateway under ROLLOUT_HOME."),
 ]
 KeyArgument = Annotated[str, typer.Argument(help="The public part: see `keys list`.", metavar="ID")]
-RequestsOption = Annotated[int | None, typer.Option("--requests-per-minute", min=1)]
-TokensOption = Annotated[int | None, typer.Option("--tokens-per-minute", min=1)]
+RequestsOption = Annotated[
+    int | None,
+    typer.Option("--requests-per-minute", min=1, help="New requests, in a bucket of a minute's."),
+]
+TokensOption = Annotated[
+    int | None,
+    typer.Option("--tokens-per-minute", min=1, help="Tokens asked and answered, likewise."),
+]
 InFlightOption = Annotated[
     int | None, typer.Option("--in-flight", min=1, help="Requests at a time.")
 ]
