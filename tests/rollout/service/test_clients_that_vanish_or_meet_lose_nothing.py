@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,8 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SEQUENCE = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 CALLS = 12
+OPEN_FILES = 256
+"""What the service begins with; it takes as many as it may have."""
 HEAD = "rollout_chain_head:unique"
 
 PROGRAM = """
@@ -84,9 +88,14 @@ def datum(tokens=SEQUENCE):
 
 @pytest.fixture(scope="module")
 def served():
+    mine = resource.getrlimit(resource.RLIMIT_NOFILE)
     with tempfile.TemporaryDirectory() as home:
         found = ServedTraining(home=Path(home), more=("--models-in-memory", "1"))
-        found.start()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, mine[1]))
+        try:
+            found.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, mine)
         yield found
         found.kill()
 
@@ -202,3 +211,18 @@ def test_a_client_that_counts_past_a_hole_is_told_which_call_is_missing_and_othe
     assert standing(served, model.model_id)["calls"] == 0
     model.forward_backward([datum()], "cross_entropy").result(60)
     assert waiting.result(120).metrics["num_gathered:sum"] == 1
+
+
+def test_connections_on_which_nothing_comes_keep_nobody_out(served, client):
+    model = new_model(client)
+    idle = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(2 * OPEN_FILES)]
+    try:
+        for one in idle[::2]:
+            one.sendall(b"POST /api/v1/optim_step HTTP/1.1\r\nContent-Length: 100000000\r\nX-A")
+        fresh = tinker.ServiceClient(base_url=served.url, api_key=served.key)
+        new_model(fresh, seed=4).forward_backward([datum()], "cross_entropy").result(60)
+        fresh.close("success").result(60)
+        model.forward_backward([datum()], "cross_entropy").result(60)
+    finally:
+        for one in idle:
+            one.close()

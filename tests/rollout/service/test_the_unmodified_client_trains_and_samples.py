@@ -230,6 +230,29 @@ def test_data_in_many_chunks_is_one_gradient(client):
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
+def memory_mib(process):
+    """The most that a process has had."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    (found,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return found / 1024
+
+
+@pytest.mark.slow
+def test_a_million_tokens_in_one_call_are_one_gradient_in_bounded_memory(served, client):
+    model = new_model(client)
+    rows = torch.randint(0, 250, (1000, 1001), generator=torch.Generator().manual_seed(1)).tolist()
+    model.forward_backward([datum(row) for row in rows[:8]], "cross_entropy").result(300)
+    model.optim_step(types.AdamParams(learning_rate=0.0)).result(60)
+    before = memory_mib(served.process)
+    said = model.forward_backward([datum(row) for row in rows], "cross_entropy").result(600)
+    assert len(said.loss_fn_outputs) == 1000
+    assert memory_mib(served.process) - before < 400
+    with pytest.raises(tinker.RequestFailedError, match=r"expected 1 to 4096 tokens.*got 1000000"):
+        model.forward_backward([datum([5] * 1_000_001)], "cross_entropy").result(300)
+    parts = model.optim_step(types.AdamParams()).result(120).metrics["num_gathered:sum"]
+    assert parts == 4  # of which the client sends five million bytes at a time
+
+
 @pytest.mark.slow
 def test_a_loop_goes_on_through_kills_of_the_service_and_ends_at_the_same_chain(served, client):
     _, calm = train(new_model(client, seed=8), STEPS)

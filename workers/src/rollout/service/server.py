@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 BASES_MAX = 8
 GRACE_SECONDS = 5.0
+IDLE_SECONDS = 300.0
+"""After which a connection without a request, or with half of a head, is closed."""
 DOWNLOADS = "downloads"
 WriteSaved = Callable[[Path, Path, str, Path], None]
 """From a service's folder, a base's folder and the path of something saved to its folder, the last."""
@@ -54,6 +57,8 @@ async def serve_training(
     """
     stop = asyncio.Event()
     heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # as a gateway: one a connection
     apply_numerics(threads=settings.threads, exact=True)
     bases = _load_bases(settings.bases)
     _check_names(settings.full_weights, bases)
@@ -84,6 +89,7 @@ async def serve_training(
             access_log=None,
             handle_signals=False,
             auto_decompress=False,  # nothing is unpacked before it is known whose it is
+            keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=GRACE_SECONDS,
         )
         await runner.setup()
