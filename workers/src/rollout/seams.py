@@ -49,7 +49,8 @@ class Engine(Protocol):
         """Sample every request's group; result ``[i][g]`` belongs to ``requests[i].seeds[g]``.
 
         The tokens of a completion depend on weights, prompt, sampling and its own seed only (in
-        ``Exact``: also on the fixed shape of its group). ``text`` is left empty. Raises EngineError.
+        ``Exact``: also on the fixed shape of its group). ``text`` is left empty. Raises EngineError, also for
+        ``choices`` where the engine cannot score given tokens.
         """
         ...
 

@@ -165,12 +165,15 @@ class GenerateRequest:
     """One group: a shared prompt and one seed per wanted completion, ``len(seeds) == G``.
 
     ``begun``: so many tokens at the prompt's end are the beginning of the completion; a stop text may begin in them.
+    ``choices``: the only replies that there may be, none of them empty. Nothing is sampled then: every completion is the
+    likeliest of them, the first of equals, and says how likely each is (``Completion.choice_logprobs``).
     """
 
     prompt_ids: tuple[int, ...]
     seeds: tuple[int, ...]
     sampling: SamplingParams
     begun: int = 0
+    choices: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +193,7 @@ class Completion:
     ``logprobs[t]`` is the log-probability in nats of ``token_ids[t]`` under the distribution it was
     sampled from (after temperature); the end token, when sampled, is the last of ``token_ids``.
     ``turn_rewards``: where it is a whole episode (as rewards see it), what the environment gave for each turn.
+    ``choice_logprobs``: of each of the request's choices the sum of its tokens' log-probabilities at temperature 1.
     """
 
     token_ids: tuple[int, ...]
@@ -198,6 +202,7 @@ class Completion:
     text: str = ""
     spans: tuple[VersionSpan, ...] = ()
     turn_rewards: tuple[float, ...] = ()
+    choice_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

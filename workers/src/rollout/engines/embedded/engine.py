@@ -7,6 +7,8 @@ count: up to ``batch_groups`` groups share a batch of a fixed shape, where place
 for bit (``invariance``); where they do not, a group is a batch of its own.
 Otherwise up to ``batch_groups`` groups share a batch of whatever shape they need.
 
+Choices that are given are scored like samples of a group, fed one after the other instead of drawn.
+
 Refuses: sampling truncations, penalties, end tokens from a generation file (protocol section 10).
 """
 
@@ -30,7 +32,9 @@ from rollout.engines.embedded.generate import (
     BatchPlan,
     Sample,
     generate_batch,
+    num_rows,
     plan_batches,
+    tokens_max,
 )
 from rollout.engines.embedded.invariance import SlotProbe
 from rollout.engines.embedded.model import CPU
@@ -211,9 +215,7 @@ class EmbeddedEngine:
 
     @staticmethod
     def _widths(probe: SlotProbe, request: GenerateRequest) -> tuple[int, ...]:
-        return probe.widths(
-            len(request.seeds), request.sampling.max_new_tokens, len(request.prompt_ids)
-        )
+        return probe.widths(num_rows(request), tokens_max(request), len(request.prompt_ids))
 
     def _ready(self) -> Decoder:
         if self._decoder is None:
@@ -229,9 +231,12 @@ def _check(request: GenerateRequest, decoder: Decoder) -> None:
             f"expected a prompt, max_new_tokens >= 1 and temperature >= 0; got {sampling} and"
             f" {len(prompt)} prompt tokens"
         )
-    if not all(0 <= token < decoder.vocab_size for token in prompt):
-        raise EngineError(f"a prompt token is outside the vocabulary of {decoder.vocab_size}")
-    positions = len(prompt) + sampling.max_new_tokens
+    if not all(request.choices):
+        raise EngineError("expected at least one token in every choice, got one without any")
+    given = (*prompt, *(token for choice in request.choices for token in choice))
+    if not all(0 <= token < decoder.vocab_size for token in given):
+        raise EngineError(f"a token is outside the vocabulary of {decoder.vocab_size}")
+    positions = len(prompt) + tokens_max(request)
     if positions > decoder.positions_max:
         raise EngineError(
             f"prompt and completion need {positions} positions, the model has"
@@ -248,4 +253,5 @@ def _completion(sample: Sample, version: WeightVersion) -> Completion:
         logprobs=sample.logprobs,
         finish=sample.finish,
         spans=(span,),
+        choice_logprobs=sample.choice_logprobs,
     )

@@ -1,10 +1,11 @@
-"""The decode loop: sample, record, stop, drop what has ended, feed.
+"""The decode loop: sample, record, stop, drop what has ended, feed; and the scoring of replies that are given.
 
 Axes: S samples = B groups x G samples, T new tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -24,11 +25,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One sampled completion before it is given a version: parallel token ids and logprobs."""
+    """One completion before it is given a version: parallel token ids and logprobs, and those of the choices it is one of."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: Finish
+    choice_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,26 +44,37 @@ class BatchPlan:
 def plan_batches(
     requests: Sequence[GenerateRequest], groups_max: int, widths: Sequence[tuple[int, ...]] = ()
 ) -> list[BatchPlan]:
-    """Equal sampling and group size together, near prompt lengths, at most ``groups_max`` groups.
+    """Equal sampling and rows together, choices apart from what is sampled, near prompt lengths, at most ``groups_max`` groups.
 
     ``widths``, one per request: the fixed shapes that its group may be decoded in (``BatchSize``); requests of
     unlike ones are apart. Without them nothing is fixed: with ``groups_max`` 1 every group is alone, so nothing
     of it depends on its neighbours. Token limits may differ within a batch: samples that go on behind a prefix
     have less to come.
     """
-    kinds: dict[tuple[SamplingParams, int, tuple[int, ...]], list[int]] = {}
+    kinds: dict[tuple[SamplingParams, bool, int, tuple[int, ...]], list[int]] = {}
     for index, request in enumerate(requests):
         shape = widths[index] if widths else ()
-        kind = (replace(request.sampling, max_new_tokens=0), len(request.seeds), shape)
+        sampling = replace(request.sampling, max_new_tokens=0)
+        kind = (sampling, bool(request.choices), num_rows(request), shape)
         kinds.setdefault(kind, []).append(index)
     plans: list[BatchPlan] = []
-    for (_, group_size, shape), indices in kinds.items():
+    for (_, _, group_size, shape), indices in kinds.items():
         ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
         for chunk in _chunks(ordered, groups_max):
-            longest = max(requests[index].sampling.max_new_tokens for index in chunk)
+            longest = max(tokens_max(requests[index]) for index in chunk)
             size = BatchSize(group_size=group_size, new_tokens_max=longest, widths=shape)
             plans.append(BatchPlan(indices=chunk, size=size))
     return plans
+
+
+def num_rows(request: GenerateRequest) -> int:
+    """Rows of a batch that a request takes: one for each completion, or for each choice."""
+    return len(request.choices) or len(request.seeds)
+
+
+def tokens_max(request: GenerateRequest) -> int:
+    """Tokens behind the prompt, at most."""
+    return max(map(len, request.choices), default=request.sampling.max_new_tokens)
 
 
 def generate_batch(
@@ -73,6 +86,8 @@ def generate_batch(
 ) -> list[list[Sample]]:
     """Sample the planned groups; result ``[i][g]`` belongs to ``requests[plan.indices[i]].seeds[g]``."""
     picked = [requests[index] for index in plan.indices]
+    if picked[0].choices:
+        return _score_choices(decoder, picked, plan, watch)
     group_size = plan.size.group_size
     seeds = [seed for request in picked for seed in request.seeds]
     prompts = [request.prompt_ids for request in picked]
@@ -89,6 +104,58 @@ def generate_batch(
     _decode(_drawing(decoder.open(prompts, plan.size), tape, live), tape, live, watch)
     watch.end()
     return _grouped(list(tape.cut()), group_size)
+
+
+def _score_choices(
+    decoder: Decoder,
+    requests: Sequence[GenerateRequest],
+    plan: BatchPlan,
+    watch: GenerationWatch,
+) -> list[list[Sample]]:
+    """The likeliest choice of each request for each of its seeds; nothing where samples are wanted as they stand."""
+    if watch.asked:
+        nothing = Sample(token_ids=(), logprobs=(), finish="interrupted")
+        return [[nothing] * len(request.seeds) for request in requests]
+    states = [[SampleProgress(state="running")] * len(request.seeds) for request in requests]
+    watch.begin(plan.indices, lambda: states)
+    batch = decoder.open([request.prompt_ids for request in requests], plan.size)
+    choices = [choice for request in requests for choice in request.choices]
+    logprobs_ST = _given_logprobs(batch, choices, plan.size.new_tokens_max)
+    states = [
+        [SampleProgress(state="ended", num_tokens=1)] * len(request.seeds) for request in requests
+    ]
+    watch.end()
+    scored = [
+        tuple(logprobs[: len(choice)])
+        for choice, logprobs in zip(choices, logprobs_ST, strict=True)
+    ]
+    groups = _grouped(scored, plan.size.group_size)
+    return [
+        [_likeliest(request.choices, group)] * len(request.seeds)
+        for request, group in zip(requests, groups, strict=True)
+    ]
+
+
+def _given_logprobs(
+    batch: DecodingBatch, choices: Sequence[Sequence[int]], length: int
+) -> list[list[float]]:
+    """Logprobs [S, T] of given tokens at temperature 1; what stands behind a choice's end is of no meaning."""
+    tokens_TS = torch.tensor([[*choice, *[0] * (length - len(choice))] for choice in choices]).t()
+    found = []
+    for t, tokens_S in enumerate(tokens_TS):
+        logits_SV = batch.step(tokens_TS[t - 1]) if t else batch.first()
+        logp_SV = torch.log_softmax(logits_SV, dim=-1)
+        found.append(logp_SV.gather(1, tokens_S[:, None].to(logp_SV.device))[:, 0].cpu())
+    return torch.stack(found, dim=1).tolist()
+
+
+def _likeliest(choices: Sequence[tuple[int, ...]], logprobs: Sequence[tuple[float, ...]]) -> Sample:
+    """The choice of the highest sum, the first of equals."""
+    sums = tuple(map(math.fsum, logprobs))
+    best = max(range(len(sums)), key=sums.__getitem__)
+    return Sample(
+        token_ids=choices[best], logprobs=logprobs[best], finish="stop", choice_logprobs=sums
+    )
 
 
 def _grouped(values: Sequence[T], size: int) -> list[list[T]]:

@@ -247,6 +247,10 @@ class VllmEngine:
 def require_servable(request: GenerateRequest, settings: VllmSettings) -> None:
     """Raise EngineError for a prompt that vLLM would cut short, or that would end its engine process."""
     prompt, num_new = request.prompt_ids, request.sampling.max_new_tokens
+    if request.choices:
+        raise EngineError(
+            f"{len(request.choices)} choices are to be scored, which this version does with the embedded engine only"
+        )
     if len(prompt) + num_new > settings.max_model_length:
         raise EngineError(
             f"a prompt of {len(prompt)} tokens and {num_new} new ones do not fit max_model_length "
