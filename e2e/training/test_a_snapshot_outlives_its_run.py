@@ -232,11 +232,18 @@ def test_deleted_with_its_bytes_it_leaves_none_of_them(saved: Saved, stage: Stag
 def test_a_run_is_saved_by_itself_and_what_it_no_longer_keeps_goes_with_its_bytes(
     saved: Saved, stage: Stage, tmp_path: Path
 ):
-    """Every anchor and a suspension: the coordinator outlives its workers for the last one, which other runs begin with."""
+    """Anchors, the best of them and a suspension: the coordinator outlives its workers for the last one, which other runs begin with."""
     kubectl = stage.kubectl
     often = [{"name": "often", "everySteps": ANCHOR, "keepLast": 1}]
-    asked = {"everySteps": ANCHOR, "schedules": often, "onSuspend": True}
-    manifest = build_manifest("watched", saved.runtime, STEPS_OF_THE_FIRST, snapshots=asked)
+    asked = {"everySteps": ANCHOR, "keepLast": 1000, "schedules": often, "onSuspend": True}
+    suite = {"suite": {"builtin": {"name": "arithmetic"}}, "maxPrompts": 2, "selects": True}
+    manifest = build_manifest(
+        "watched",
+        saved.runtime,
+        STEPS_OF_THE_FIRST,
+        snapshots={**asked, "best": True},
+        evaluations=[{**suite, "everySteps": ANCHOR}],
+    )
     for name in ("watched", "third"):
         folder = tmp_path / name
         folder.mkdir()
@@ -254,6 +261,8 @@ def test_a_run_is_saved_by_itself_and_what_it_no_longer_keeps_goes_with_its_byte
         return any(one["type"] == "Complete" and one["status"] == "True" for one in found)
 
     first = run.until(lambda: taken("often"), "a snapshot by the schedule", START_SECONDS)[0]
+    best = run.until(lambda: taken("best"), "a snapshot of the best version", SAVE_SECONDS)[0]
+    assert best["status"]["step"] == best["spec"]["source"]["run"]["step"]
     uri = first["status"]["location"]["object"]["uri"].removeprefix(f"s3://{BUCKET}/")
     name = first["metadata"]["name"]
     run.until(lambda: uri not in saved.bucket.keys("team/"), "the end of its bytes", PURGE_SECONDS)

@@ -72,6 +72,16 @@ def test_its_coordinator_goes_when_the_snapshot_is_durable():
     assert list(world.snapshots) == [name("suspend")]
 
 
+def test_one_that_a_person_deletes_afterwards_was_durable_all_the_same():
+    world = suspended()
+    world.finish()
+    world.settle(4)
+    world.snapshots.clear()
+    world.settle(4)
+    assert not world.snapshots
+    assert world.condition("SnapshotsScheduled") == ("True", "SnapshotTaken")
+
+
 def test_a_snapshot_that_fails_lets_the_run_go_and_is_told():
     world = suspended()
     world.finish("Failed", "NoSnapshotYet: nothing to save")

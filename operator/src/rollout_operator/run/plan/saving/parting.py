@@ -51,8 +51,8 @@ def plan_parting(observed: Observed, kind: str, attempt: int, now: datetime) -> 
     over = made is not None and made.state != "Active"
     due = since + timedelta(seconds=PARTING_SECONDS)
     if over or now >= due or not observed.pods_of("coordinator"):
-        begun = made is not None or _is_told(observed, kind, name)
-        return Parting(told=told if begun else None, aspect=_ended(kind, name, made, begun=begun))
+        aspect = _ended(observed, kind, name, made)
+        return Parting(told=None if aspect is None else told, aspect=aspect)
     return Parting(
         waits=f"snapshot {name} is made before the coordinator goes, until {render_time(due)} at the latest",
         order=None
@@ -147,14 +147,15 @@ def _under_way(observed: Observed, name: str) -> ConditionUpdate:
 
 
 def _ended(
-    kind: str, name: str, made: MadeSnapshot | None, *, begun: bool
+    observed: Observed, kind: str, name: str, made: MadeSnapshot | None
 ) -> ConditionUpdate | None:
-    """What became of it; nothing is said where no coordinator was there to begin it."""
-    if not begun:
+    """What became of it, also once its object is gone; nothing is said where no coordinator was there to begin it."""
+    if made is None and not _is_told(observed, kind, name):
         return None
-    type_ = ConditionType.SNAPSHOTS_SCHEDULED
-    if made is not None and made.state == "Complete":
-        return yes(type_, Reason.SNAPSHOT_TAKEN, f"{kind}: snapshot {name} is durable")
+    type_, words = ConditionType.SNAPSHOTS_SCHEDULED, f"{kind}: snapshot {name} is durable"
+    said = {one.message for one in observed.status.conditions if one.type == type_.value}
+    if (made is None and words in said) or (made is not None and made.state == "Complete"):
+        return yes(type_, Reason.SNAPSHOT_TAKEN, words)
     late = f"not durable within {PARTING_SECONDS} s"
-    words = made.words if made is not None and made.words else late
-    return no(type_, Reason.SNAPSHOT_FAILED, f"{kind}: snapshot {name} has failed: {words}")
+    why = made.words if made is not None and made.words else late
+    return no(type_, Reason.SNAPSHOT_FAILED, f"{kind}: snapshot {name} has failed: {why}")
