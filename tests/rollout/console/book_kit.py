@@ -42,6 +42,7 @@ from rollout.service.registry import (
 
 DIGEST = "blake3:" + "d" * 64
 MODEL = "5e55:train:0"
+ADAPTER = AdapterAsk(rank=4, seed=7, targets=("Attention", "Mlp"))
 
 
 @dataclass(kw_only=True)
@@ -132,6 +133,7 @@ def open_book(
     *,
     model: str = MODEL,
     owner: str = "ann",
+    adapter: AdapterAsk | None = ADAPTER,
     base: str = "tiny",
     uri: str = "file:///nowhere",
     identity: str = "test",
@@ -141,7 +143,6 @@ def open_book(
     calls.put(
         booked(ServedBase(id=base_id(base, DIGEST), owner="", name=base, uri=uri, digest=DIGEST))
     )
-    adapter = AdapterAsk(rank=4, seed=7, targets=("Attention", "Mlp"))
     thing = ServiceModel(
         id=model,
         owner=owner,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 
-import msgspec
 import pytest
 from book_kit import DIGEST, MODEL, open_book, write_tokenizer
 from console_kit import Page, make_run
@@ -16,7 +15,6 @@ from rollout.console import live
 from rollout.console.models import counting, listing, sampling
 from rollout.console.models.calls import PAGE_ROWS
 from rollout.console.models.counting import ModelCounts
-from rollout.console.models.overview import describe_adapter
 from rollout.errors import SpecError
 from rollout.ledger.sqlite.call_reader import CallBookReader
 from rollout.service.calls import OptimStep, RefusedAnswer, SaveState, StepAnswer, encode_fact
@@ -25,6 +23,7 @@ from rollout.service.reading.folding import ModelFold
 from rollout.service.reading.leafing import ROWS
 from rollout.service.reading.standing import is_served, read_standing
 from rollout.service.reading.summary import summarise_model
+from rollout.service.registry import SavedChange, booked, saved_path
 
 PAGE = f"/models/{MODEL}"
 WORDS = ["nothing", "one", "two", "three", "four"]
@@ -83,7 +82,7 @@ async def test_its_page_shows_what_it_is_and_how_it_stands(console, book):
 
 
 async def test_a_model_before_its_first_call_has_pages_too(console, book):
-    for path in ("", "/calls", "/samples"):
+    for path in ("", "/calls", "/samples", "/saved"):
         assert (await console.get(f"{PAGE}{path}"))[0] == 200
 
 
@@ -371,11 +370,32 @@ def test_a_folder_without_a_book_is_refused_where_it_is_named(tmp_path):
         ui(runs=tmp_path, service=tmp_path / "elsewhere")
 
 
-def test_a_model_without_an_adapter_is_one_of_full_weights(tmp_path):
-    book = open_book(tmp_path)
+async def test_a_model_without_an_adapter_is_one_of_full_weights(console):
+    book = open_book(console.home / "service", adapter=None)
+    book.step()
+
+    page = Page(await console.page(PAGE))
     book.calls.close()
 
-    assert describe_adapter(msgspec.structs.replace(book.model, adapter=None))[0] == "full weights"
+    assert "full weights over tiny" in page.text
+    assert "all weights" in page.text
+
+
+async def test_what_was_saved_stands_with_what_became_of_it(console, book):
+    for name in ("first", "second", "third"):
+        book.save(name)
+    for name, *changes in (("first", "published", "deleted"), ("third", "published")):
+        path = saved_path(MODEL, name)
+        for number, change in enumerate(changes):
+            book.calls.put(
+                booked(SavedChange(id=f"{path}#{number}", owner="ann", path=path, change=change))
+            )
+
+    page = Page(await console.page(f"{PAGE}/saved"))
+
+    found = re.findall("(first|second|third)weights.*?(deleted|published|kept)", page.text)
+    assert found == [("third", "published"), ("second", "kept"), ("first", "deleted")]
+    assert "Nothing was saved" in await console.page(f"{PAGE}/saved?page=2")
 
 
 def test_a_service_is_running_for_as_long_as_it_holds_its_book(tmp_path):

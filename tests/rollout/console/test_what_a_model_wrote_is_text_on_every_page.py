@@ -71,6 +71,7 @@ def paths_of_model() -> list[str]:
         start,
         f"{start}/calls",
         f"{start}/samples",
+        f"{start}/saved",
         f"{start}/samples?before=15",
         *(f"{start}/calls/{seq}" for seq in (1, 3, 5, 7, 8, CALLS + 1, CALLS + 2)),
         *(f"{start}/sample?save=2&sampler={sampler}&call=0&place={place}" for place in (0, 1)),

@@ -16,6 +16,7 @@ from rollout.console.models import calls as model_calls
 from rollout.console.models import overview as model_overview
 from rollout.console.models import places
 from rollout.console.models import sampling as model_sampling
+from rollout.console.models import saving as model_saving
 from rollout.console.models.counting import ModelCounts
 from rollout.console.render import render
 from rollout.console.views import (
@@ -55,6 +56,7 @@ VIEWS = (
     model_calls,
     model_overview,
     model_sampling,
+    model_saving,
 )
 SAFE = frozenset({"GET", "HEAD"})
 

@@ -121,6 +121,20 @@ class CallBookReader:
                 yield DatedThing(booked=thing, created_at=row[4])
             last = rows[-1][1]
 
+    def under(
+        self, kinds: tuple[str, str], start: str, skip: int, at_most: int
+    ) -> list[DatedThing]:
+        """Things of two kinds whose ids begin with ``start``, newest first."""
+        rows = self._all(
+            "SELECT kind, id, owner, body, created_at FROM things WHERE kind IN (?, ?) AND id >= ? AND id < ?"
+            " ORDER BY place DESC LIMIT ? OFFSET ?",
+            (*kinds, start, start[:-1] + chr(ord(start[-1]) + 1), at_most, skip),
+        )
+        return [
+            DatedThing(booked=BookedThing(kind=a, id=b, owner=c, body=d), created_at=e)
+            for a, b, c, d, e in map(tuple, rows)
+        ]
+
     def created_at(self, kind: str, name: str) -> float | None:
         """When a thing was written, in seconds since 1970; None where there is none."""
         row = self._one("SELECT created_at FROM things WHERE kind = ? AND id = ?", (kind, name))
