@@ -165,6 +165,8 @@ def test_refusals_reach_the_client_as_its_own_errors(client):
         model.forward_backward([datum(SEQUENCE, weights=[1.0])], "cross_entropy").result(60)
     with pytest.raises(tinker.RequestFailedError, match="ttl_seconds: expected 3600"):
         model.save_state("x", ttl_seconds=60).result(60)
+    with pytest.raises(tinker.RequestFailedError, match="save_weights_external is not offered"):
+        model.save_weights_external("x").result(60)
     with pytest.raises(tinker.UnprocessableEntityError, match="unembedding is not offered"):
         made(client.create_lora_training_client(base_model="tiny", rank=4))
     with pytest.raises(tinker.UnprocessableEntityError, match="there are tiny"):

@@ -286,7 +286,10 @@ async def test_what_is_not_offered_in_a_models_order_takes_its_place_there(servi
     for seq, words in ((4, None), (5, "names a sampler that this model was saved as before")):
         said = await client.answer(await client.save("same", seq=seq))
         assert (words or "tinker://") in said.get("error", said.get("path"))
-    assert (await client.state())["calls"] == 5
+    external = {"model_id": model, "seq_id": 6, "path": "x", "type": "save_weights_external"}
+    said = await client.answer(await client.post("save_weights_external", external))
+    assert "save_weights_external is not offered by this service" in said["error"]
+    assert (await client.state())["calls"] == 6
 
 
 @pytest.mark.parametrize(

@@ -390,3 +390,19 @@ async def test_a_time_is_part_of_the_call_and_no_time_leaves_it_as_it_was(servic
         assert (said[1] == plain[1]) == (not more)
     nameless = await client.answer(await client.save(ttl_seconds=3600))
     assert "weights without a name that expire" in nameless["error"]
+
+
+async def test_what_is_deleted_makes_room_in_its_keys_bytes(service):
+    running = await service()
+    client = running.client("one")
+    await client.begin()
+    _, weights = await saved_pair(client)
+    size = (await listed(client))[weights]["size_bytes"]
+    bounded = running.client("two", training_bytes=size * 3 // 2)
+    await bounded.begin(seed=2)
+    await step(bounded)
+    first = (await bounded.answer(await bounded.save("a")))["path"]
+    await step(bounded)
+    assert "training_bytes" in (await bounded.answer(await bounded.save("b")))["error"]
+    await bounded.change(first, "DELETE")
+    assert "path" in await bounded.answer(await bounded.save("b"))

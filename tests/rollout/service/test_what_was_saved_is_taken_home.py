@@ -103,6 +103,8 @@ async def test_who_may_read_may_take_home_and_nobody_else(saved, tmp_path):
             assert reply.status == 404
     await client.change(weights, "POST", "/publish")
     await taken(other, weights, tmp_path / "theirs")
+    async with archive(running.client("three", models=("large",)), weights) as reply:
+        assert (reply.status, "not served to this key" in await reply.text()) == (422, True)
     await client.change(weights, "DELETE")
     for one in (client, other):
         async with archive(one, weights) as reply:

@@ -34,7 +34,6 @@ JSON_TYPE = "application/json"
 RETRY_SECONDS_MAX = 60
 """Clients do not heed a longer wait; they ask again by themselves."""
 UNOFFERED = {
-    "save_weights_external": "save the weights, and ask for their archive",
     "copy_weights": "save the weights under another name",
     "create_custom_loss": "forward_backward_custom computes your loss where you are",
     "auth/token": "keys are sent as they are",
@@ -139,7 +138,7 @@ async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamRespon
 async def _download(door: ServiceDoor, request: web.Request) -> web.StreamResponse:
     async with _caller(door, request) as caller:
         downloads, saved = require_archive(
-            door.downloads, door.desk.registry, caller.checkpoint, caller.owner
+            door.downloads, door.desk.registry, caller.checkpoint, caller.key
         )
     return await downloads.send(saved, caller.owner, request)
 

@@ -18,6 +18,8 @@ from tempfile import TemporaryDirectory
 from aiohttp import web
 
 from rollout.errors import ModelNotFound, SpecError
+from rollout.inference.gateway.keys import ApiKey
+from rollout.inference.gateway.rules.limits import allows
 from rollout.service.refusals import CallRefused, not_offered
 from rollout.service.registry import AnySaved, Registry, SavedState, SavedVersion
 
@@ -74,11 +76,15 @@ class Downloads:
 
 
 def require_archive(
-    downloads: Downloads | None, registry: Registry, path: str, owner: str
+    downloads: Downloads | None, registry: Registry, path: str, key: ApiKey
 ) -> tuple[Downloads, AnySaved]:
     """What is asked for, where the caller may read it. Raises CallRefused."""
     kind = SavedState if registry.get(SavedState, path) is not None else SavedVersion
-    saved = registry.require_readable(kind, path, owner)
+    saved = registry.require_readable(kind, path, key.name)
+    if not allows(key, saved.base):
+        raise CallRefused(
+            f"{saved.base} is not served to this key, nor what was trained over it", 422
+        )
     if downloads is None:
         raise not_offered("archive", "export what was saved with rollout model export")
     if isinstance(saved, SavedState) and saved.adapter is None:

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rollout.service.asking import ServiceCaller, ServiceDoor
+from rollout.service.calls import RefusedCall
+from rollout.service.refusals import not_offered
+from rollout.service.registry import ServiceModel
 from rollout.service.wire.conversions import check_ttl
-from rollout.service.wire.requests import ExpiryAsk, read_body
+from rollout.service.wire.requests import ExpiryAsk, PlacedAsk, read_body
 
 
 async def delete(door: ServiceDoor, caller: ServiceCaller) -> dict[str, Any]:
@@ -39,6 +42,15 @@ async def set_ttl(door: ServiceDoor, caller: ServiceCaller) -> dict[str, Any]:
     return {}
 
 
+async def save_external(door: ServiceDoor, caller: ServiceCaller) -> dict[str, Any]:
+    """Refused where it stands in a model's order, so that what follows it goes on. Raises CallRefused."""
+    placed = read_body(caller.body, PlacedAsk)
+    model = door.desk.registry.require(ServiceModel, placed.model_id, caller.owner)
+    why = not_offered("save_weights_external", "save weights or a state, and ask for their archive")
+    await door.desk.submit(model.id, placed.seq_id, RefusedCall(why=str(why)), caller.key)
+    return {"request_id": f"{model.id}#{placed.seq_id}", "model_id": model.id}
+
+
 CHECKPOINT = "training_runs/{id}/checkpoints/{kind}/{name}"
 """The place of one; ``kind`` as its path has it."""
 
@@ -49,5 +61,6 @@ CHANGES: Mapping[
     ("POST", f"{CHECKPOINT}/publish"): publish,
     ("DELETE", f"{CHECKPOINT}/publish"): withdraw,
     ("PUT", f"{CHECKPOINT}/ttl"): set_ttl,
+    ("POST", "save_weights_external"): save_external,
 }
 """By method and route."""
