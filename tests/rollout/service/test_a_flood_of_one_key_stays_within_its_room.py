@@ -7,11 +7,13 @@ import random
 import tracemalloc
 
 import aiohttp
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_kit import PREFIX, PROTOBUF_TYPE, WIRE, sequence_datum
 
+from rollout.service.calls import LossAnswer, encode_fact
 from rollout.service.refusals import CallRefused
 from rollout.service.tenants.room import RoomBounds, SharedRoom
 
@@ -222,3 +224,46 @@ async def test_what_is_no_call_leaves_nothing_held(service, words):
             assert 400 <= reply.status < 500
     assert not running.door.bodies.taken
     assert not running.desk.use.room.taken
+
+
+def put_large_answer(running, client, size):
+    part = b"\x00" * (size // 2)
+    answer = LossAnswer(logprobs=(part,), losses=(part,), metrics={"loss:sum": 1.0})
+    running.book.accept(client.model, 1, "d", b"c")
+    running.book.answer(client.model, 1, encode_fact(answer), "blake3:" + "0" * 64)
+    return {"request_id": f"{client.model}#1"}
+
+
+async def ask_and_take_nothing(client, ask):
+    """A connection whose answer waits in the service, as its client reads none of it."""
+    url = client.http.make_url(f"{PREFIX}/retrieve_future")
+    reader, writer = await asyncio.open_connection(url.host, url.port, limit=1 << 10)
+    body = msgspec.json.encode(ask)
+    head = f"POST {url.path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {client.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    return (await reader.readline()).split()[1], writer
+
+
+async def test_answers_that_nobody_takes_hold_their_own_keys_room_only(service):
+    bounds = RoomBounds(all_bytes=80 * MIB, key_bytes=40 * MIB)
+    running = await service(computes=False, bodies=bounds)
+    client, other = running.client("greedy"), running.client("bob")
+    for one in (client, other):
+        await one.begin()
+    ask, theirs = (put_large_answer(running, one, 16 * MIB) for one in (client, other))
+    tracemalloc.start()
+    try:
+        found = [await ask_and_take_nothing(client, ask) for _ in range(12)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    statuses = [status for status, _ in found]
+    assert (statuses.count(b"200"), statuses.count(b"429")) == (2, 10)
+    assert list(running.door.answers.taken) == ["greedy"]
+    assert peak < 8 * 16 * MIB
+    assert len((await other.look(theirs["request_id"])).loss_fn_outputs) == 1
+    for _, writer in found:
+        writer.transport.abort()
+    while running.door.answers.taken:
+        await asyncio.sleep(0)
+    assert len((await client.look(ask["request_id"])).loss_fn_outputs) == 1

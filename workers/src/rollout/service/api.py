@@ -26,6 +26,7 @@ from rollout.service.registry import checkpoint_path
 from rollout.service.saved.archive import require_archive
 from rollout.service.saved.changing import CHANGES, CHECKPOINT
 from rollout.service.tenants.bodies import held_body
+from rollout.service.tenants.sending import SMALL_BYTES, send_large
 
 log = logging.getLogger(__name__)
 
@@ -130,9 +131,10 @@ async def _answer(
 async def _retrieve(door: ServiceDoor, request: web.Request) -> web.StreamResponse:
     async with _caller(door, request) as caller:
         reply: FutureReply = await reply_to(door, caller)
-    return web.Response(
-        body=reply.body, status=reply.status, content_type=reply.content_type, headers=reply.headers
-    )
+    headers = {"Content-Type": reply.content_type, **reply.headers}
+    if len(reply.body) > SMALL_BYTES:
+        return await send_large(request, reply.body, door.answers, caller.owner, headers)
+    return web.Response(body=reply.body, status=reply.status, headers=headers)
 
 
 async def _download(door: ServiceDoor, request: web.Request) -> web.StreamResponse:

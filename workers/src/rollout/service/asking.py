@@ -105,6 +105,7 @@ class ServiceDoor:
         self._newer = NewerClients()
         self.identify = keys.key
         self.bodies = SharedRoom(bodies, "bodies of requests that are read")
+        self.answers = SharedRoom(bodies, "answers that are sent")
 
     async def client_config(self, caller: ServiceCaller) -> dict[str, Any]:
         """Nothing that differs from what clients do by themselves."""

@@ -22,7 +22,7 @@ class RoomBounds:
 QUEUE_BOUNDS = RoomBounds(all_bytes=4 << 30, key_bytes=1 << 30)
 """Of calls that wait for their answers, on the disk."""
 BODY_BOUNDS = RoomBounds(all_bytes=512 << 20, key_bytes=256 << 20)
-"""Of bodies of requests that are in memory."""
+"""Of bodies of requests that are in memory, and once more of large answers."""
 
 
 @dataclass(slots=True)
