@@ -189,7 +189,7 @@ def _plan_best(observed: Observed) -> list[Turn]:
             if known is None
             else [Turn(told=_as_told(known), next_words="waits for a better version")]
         )
-    known = known or ScheduleStatus(name=BEST)
+    known = known or ScheduleStatus.model_validate({"name": BEST})
     told = {**_as_told(known), "lastStep": step}
     moment = Moment(mark=step, words=f"of step {step}", told=told)
     schedule = SnapshotSchedule(name=BEST, every_steps=1, keep_last=KEPT[BEST])
