@@ -10,7 +10,7 @@ from worlds import SPEC, build_inputs
 from rollout.entrypoints.prepare import find_here
 from rollout.errors import ModelNotFound, SpecError, StoreError
 from rollout.models.files import build_cached, default_cache_dir, digest_model, scratch_dir
-from rollout.models.hub import fetch_model
+from rollout.models.hub.fetch import fetch_model
 from rollout.models.packed import PackedModel, pack
 from rollout.objects.filesystem import FilesystemStore
 from rollout.pods.placing import read_refusal, refusal_path, write_refusal

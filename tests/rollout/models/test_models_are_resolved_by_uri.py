@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -123,6 +124,24 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path, missing, says):
 
     with pytest.raises(SpecError, match=says):
         resolve_model(f"file://{folder}")
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ('{"weight_map": {"a": "model.safetensors", "b": "two.safetensors"}}', "1 of 2 files.*two"),
+        ("[]", "no index of weights"),
+        ("{", "no index of weights"),
+    ],
+)
+def test_weights_that_an_index_names_and_are_not_there_are_told(tmp_path, index, says):
+    built = resolve_model("rollout://tiny-qwen2", cache_dir=tmp_path / "cache").path
+    folder = Path(shutil.copytree(built, tmp_path / "copy"))
+    folder.chmod(0o755)
+    (folder / "model.safetensors.index.json").write_text(index)
+
+    with pytest.raises(ModelNotFound, match=says):
+        resolve_model(folder.as_uri())
 
 
 def test_an_unwritable_cache_names_the_variable_to_set(tmp_path):

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Endings of files that define a model; anything else in the folder is no part of it."""
 
+SHARD_INDEX = "model.safetensors.index.json"
+"""Names the file of each tensor, where weights are in several."""
+
 SCRATCH_VARIABLE = "ROLLOUT_SCRATCH"
 PLACED_VARIABLE = "ROLLOUT_PLACED_MODELS"
 
@@ -82,7 +85,7 @@ def model_files(directory: Path) -> list[Path]:
 
 
 def check_model(directory: Path, uri: str) -> None:
-    """Raise ModelNotFound unless ``directory`` holds a configuration and safetensors weights."""
+    """Raise ModelNotFound unless ``directory`` holds a configuration and safetensors weights, all that its index names."""
     if not directory.is_dir():
         raise ModelNotFound(f"model {uri}: {directory} is not a folder")
     if not (directory / "config.json").is_file():
@@ -93,6 +96,24 @@ def check_model(directory: Path, uri: str) -> None:
         raise ModelNotFound(
             f"model {uri}: {directory} has no *.safetensors weights; "
             f"save the model with save_pretrained() of a current transformers"
+        )
+    _check_shards(directory, uri)
+
+
+def _check_shards(directory: Path, uri: str) -> None:
+    index = directory / SHARD_INDEX
+    if not index.is_file():
+        return
+    try:
+        named = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelNotFound(
+            f"model {uri}: {index} is no index of weights ({error!r}); save the model again"
+        ) from error
+    if missing := sorted(str(one) for one in named if not (directory / str(one)).is_file()):
+        raise ModelNotFound(
+            f"model {uri}: {len(missing)} of {len(named)} files of weights that {SHARD_INDEX} names are not in"
+            f" {directory}, the first is {missing[0][:200]}; download or save the model again"
         )
 
 

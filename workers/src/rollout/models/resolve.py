@@ -22,7 +22,7 @@ from rollout.models.files import (
     default_cache_dir,
     digest_model,
 )
-from rollout.models.hub import fetch_model
+from rollout.models.hub.fetch import fetch_model
 from rollout.models.uri import ModelUri, parse_model_uri
 
 RECIPES = {

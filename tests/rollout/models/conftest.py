@@ -1,0 +1,6 @@
+"""Puts what several test files share on the path."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
