@@ -12,9 +12,15 @@ import pytest
 from coordinator_kit import PLAN, FakeActor, FakeLearner
 from plans import changed
 
+from rollout.protocol import messages as m
+from rollout.protocol import routes
+
 GROUPS, SAMPLES = 32, 8
 WARM_STEPS, STEPS = 2, 2
 CALLS_MAX, DATABASE_STEPS_MAX = 64.0, 164.0
+WINDOW, AT_ONCE, CLAIMS = 1024, 4, 16
+WINDOW_CALLS_MAX = 88.0
+"""The same in small claims, beside a learner that waits: what is gone through per call does not grow with the window."""
 
 
 class Counted(sqlite3.Connection):
@@ -63,3 +69,25 @@ def test_a_trajectory_costs_a_bounded_amount_of_work(counted):
     spent = {name: count / (STEPS * GROUPS * SAMPLES) for name, count in WORK.items()}
     assert 0 < spent["calls"] <= CALLS_MAX
     assert 0 < spent["database steps"] <= DATABASE_STEPS_MAX
+
+
+def test_a_small_claim_costs_the_same_in_a_large_window(counted):
+    plan = changed(PLAN, tasks_per_step=WINDOW, num_samples=SAMPLES, steps_max=None)
+    client = counted.start(plan)
+    learner, actor = FakeLearner(client, counted.store), FakeActor(client)
+    waits = counted.coordinator.run.waits
+    ask = m.BatchRequest(step=1, wait_seconds=60.0)
+    waiting = threading.Thread(target=lambda: learner.call(routes.BATCH, ask), daemon=True)
+    waiting.start()
+    while waits.learner_since is None:
+        actor.call(routes.ACTOR_HEARTBEAT, m.Heartbeat())
+    for number in range(2 * CLAIMS):
+        if number == CLAIMS:
+            WORK.clear()
+        tasks = actor.claim(AT_ONCE).tasks
+        assert all(actor.submit(*map(actor.play, tasks)).accepted)
+    calls = WORK["calls"] / (CLAIMS * AT_ONCE * SAMPLES)
+    while actor.work():
+        pass
+    waiting.join()
+    assert 0 < calls <= WINDOW_CALLS_MAX

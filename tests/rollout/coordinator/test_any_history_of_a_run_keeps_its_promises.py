@@ -135,6 +135,8 @@ class Histories(RuleBasedStateMachine):
             state = self.bench.coordinator.run.state
             window = sum(group.task.num_samples for group in state.groups.values())
             assert pending == window, "a sample is neither ended nor in the window"
+            opened = {n for n, group in state.groups.items() if group.state == "open"}
+            assert state.open_ordinals == opened, "an open task is not known as one"
             seen, last = set(), -1
             for step in range(1, self.learner.step + 1):
                 for view in ledger.samples(step):

@@ -139,11 +139,22 @@ class RowCache:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """Without all groups from ``ordinal`` to ``end`` there is no batch from ``cursor`` on, while ``plan`` is the run's."""
+
+    plan: RunPlan
+    cursor: int
+    ordinal: int
+    end: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Waits:
     """Seconds that each side spent waiting for the other since the last step.
 
     ``actors_needed`` is what that says of the last step; None before the first, and of one without actors.
+    ``awaited``: what the last look for a batch found missing.
     """
 
     learner_since: float | None = None
@@ -153,6 +164,7 @@ class Waits:
     idle: dict[str, float] = field(default_factory=dict)
     shares: tuple[float, float] = (0.0, 0.0)
     actors_needed: float | None = None
+    awaited: Awaited | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -249,6 +261,11 @@ class RunContext:
     def wake(self) -> None:
         """Something changed that anybody may wait for."""
         self.work.beat()
+        self.batches.beat()
+        self.changed.beat()
+
+    def wake_for_results(self) -> None:
+        """Results came and no task was given back: whoever waits for a task need not look."""
         self.batches.beat()
         self.changed.beat()
 

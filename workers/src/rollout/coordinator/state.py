@@ -164,6 +164,7 @@ class RunState:
     """Mutable; owned by the event loop's thread.
 
     ``incarnations``: of the workers that had registered before this coordinator began. Since it did: ``tokens`` of samples by how they ended, and how many ``unfinished`` ones did.
+    ``open_ordinals``: of the ``groups`` that nobody works on, kept with them.
     """
 
     lineage: int = 0
@@ -193,6 +194,10 @@ class RunState:
     phase_seconds: dict[str, float] = field(default_factory=dict)
     step_ended_at: float | None = None
     step_seconds: float | None = None
+    open_ordinals: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open_ordinals = {n for n, group in self.groups.items() if group.state == "open"}
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -202,8 +207,7 @@ class RunState:
 
     def num_open(self) -> int:
         """Tasks that an actor could start now."""
-        training = sum(group.state == "open" for group in self.groups.values())
-        return training + sum(run.num_open for run in self.evaluations.values())
+        return len(self.open_ordinals) + sum(run.num_open for run in self.evaluations.values())
 
     def results(self) -> list[EvaluationResult]:
         """Finished evaluations of the live chain."""
@@ -234,7 +238,9 @@ class RunState:
     def admit(self, admission: Admission) -> None:
         """Tasks have entered."""
         for task in admission.tasks:
-            self.groups.setdefault(task.ordinal, Group(task=task))
+            if task.ordinal not in self.groups:
+                self.groups[task.ordinal] = Group(task=task)
+                self.open_ordinals.add(task.ordinal)
         self.next_admitted = max(self.next_admitted, admission.next_admitted)
         for evaluation in admission.evaluations:
             self._add_evaluation(evaluation)
@@ -252,6 +258,7 @@ class RunState:
                 run.leased[lease.task.ordinal] = lease
         elif (group := self.groups.get(lease.task.ordinal)) is not None:
             group.state, group.lease = "leased", lease
+            self.open_ordinals.discard(lease.task.ordinal)
 
     def release(self, task: NewTask, state: TaskState) -> None:
         """A task left its worker's hands without a result."""
@@ -264,6 +271,10 @@ class RunState:
                     run.excluded.add(task.ordinal)
         elif (group := self.groups.get(task.ordinal)) is not None:
             group.state, group.lease = state, None
+            if state == "open":
+                self.open_ordinals.add(task.ordinal)
+            else:
+                self.open_ordinals.discard(task.ordinal)
 
     def free(self, freed: Freed) -> None:
         """Workers vanished."""
@@ -287,8 +298,17 @@ class RunState:
                 run.lengths[task.ordinal] = tuple(sample.num_tokens for sample in samples)
         elif (group := self.groups.get(task.ordinal)) is not None:
             group.state, group.lease, group.samples = "done", None, samples
+            self.open_ordinals.discard(task.ordinal)
             group.packed = pack_group(task.ordinal, made)
             group.oldest_step = find_oldest_step(made)
+
+    def take_groups(self, ordinals: Iterable[int]) -> list[Group]:
+        """Groups that a step has closed, and their leases, are not needed any more; those of ``ordinals`` that were here."""
+        found = [(n, self.groups.pop(n)) for n in tuple(ordinals) if n in self.groups]
+        for ordinal, group in found:
+            self.open_ordinals.discard(ordinal)
+            self.leases.pop(group.task.task_id, None)
+        return [group for _, group in found]
 
     def remember_step(self, metrics: dict[str, Any], signal: StepSignal | None) -> None:
         """Keep the last few steps for detectors and displays."""

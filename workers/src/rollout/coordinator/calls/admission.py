@@ -46,7 +46,7 @@ def plan_evaluations(
 
 
 def view_window(run: RunContext) -> Window:
-    """The groups after the cursor, as the step after the last committed one may take them."""
+    """The groups after the cursor, as the step after the last committed one may take them. Goes through all of them."""
     return expire_old(run.plan, run.state.step, run.state.views())
 
 
@@ -76,12 +76,13 @@ async def admit_more(run: RunContext) -> None:
         return
     async with run.turn:
         state = run.state
-        admission = plan_admission(
-            run.plan, state.step, state.cursor, state.next_admitted, view_window(run)
-        )
+        # Only refills depend on what the groups have come to.
+        window = {} if run.plan.train.waves_max is None else view_window(run)
+        admission = plan_admission(run.plan, state.step, state.cursor, state.next_admitted, window)
         if admission.tasks:
             await run.ledger.admit(admission)
             state.admit(admission)
             for task in admission.tasks:
                 state.groups[task.ordinal].entered_at = run.clock()
-    run.work.beat()
+    if run.state.num_open():
+        run.work.beat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -11,10 +12,17 @@ from rollout.coordinator.batch_building import build_next_groups, build_rows_bat
 from rollout.coordinator.calls.admission import admit_more, view_window
 from rollout.coordinator.calls.preemption import answer_told, give_notice
 from rollout.coordinator.calls.registry import answers
-from rollout.coordinator.context import FINISHED, WAIT_MAX_SECONDS, RunContext, wait_for
+from rollout.coordinator.context import FINISHED, WAIT_MAX_SECONDS, Awaited, RunContext, wait_for
 from rollout.coordinator.liveness import record_heartbeat
 from rollout.coordinator.plan import HELD_OUT
-from rollout.coordinator.rules.batch_selection import Ready, decide_batch, window_end
+from rollout.coordinator.rules.batch_selection import (
+    Decision,
+    NotReady,
+    Ready,
+    batch_end,
+    decide_batch,
+    window_end,
+)
 from rollout.coordinator.state import Group
 from rollout.coordinator.waits import find_wait
 from rollout.errors import CoordinatorError
@@ -70,13 +78,43 @@ async def _try_batch(run: RunContext, ask: m.BatchRequest) -> m.Batch | None:
     if run.plan.train.offline:
         return await _offline_batch(run, ask.step)
     await _expire_overdue(run)
+    if _still_waits(run):
+        return None
     decision = decide_batch(run.plan, state.cursor.next_ordinal, view_window(run))
     if not isinstance(decision, Ready):
+        run.waits.awaited = _await(run, decision)
         return None
     if not decision.kept:
         await run.end("Failed", "AllSamplesLost", describe_loss(ask.step))
         return m.Batch(step=ask.step, stop="AllSamplesLost")
     return build_next_groups(run.plan, run.state.groups, ask.step, decision)
+
+
+def _await(run: RunContext, decision: Decision) -> Awaited | None:
+    """What no batch can do without: nothing with refills or groups asked for besides, which make up for others."""
+    plan, cursor = run.plan, run.state.cursor.next_ordinal
+    makes_up = plan.train.extra_groups or plan.train.waves_max is not None
+    if not isinstance(decision, NotReady) or makes_up:
+        return None
+    end = batch_end(plan, cursor, {})
+    return Awaited(plan=plan, cursor=cursor, ordinal=decision.ordinal, end=end)
+
+
+def _still_waits(run: RunContext) -> bool:
+    """Whether the last decision stands: spares every result that comes a look at the whole window."""
+    awaited, state = run.waits.awaited, run.state
+    if (
+        awaited is None
+        or awaited.plan is not run.plan
+        or awaited.cursor != state.cursor.next_ordinal
+    ):
+        return False
+    for ordinal in range(awaited.ordinal, awaited.end):
+        group = state.groups.get(ordinal)
+        if group is None or not group.view().resolved:
+            run.waits.awaited = replace(awaited, ordinal=ordinal)
+            return True
+    return False
 
 
 def _find_end(run: RunContext, step: int) -> m.Batch | None:

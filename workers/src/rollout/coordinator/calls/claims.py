@@ -91,6 +91,8 @@ def build_request(
 
 def _fair_share(run: RunContext, tasks_max: int, num_open: int) -> int:
     """What one actor gets, so that the first to ask does not leave the others idle."""
+    if num_open >= tasks_max * len(run.state.workers):
+        return max(1, tasks_max)  # enough for everybody, whoever is alive
     alive = len(working_actors(run))
     share = math.ceil(num_open / max(1, alive))
     return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)

@@ -250,13 +250,9 @@ def _mirror(
     run: RunContext, ask: m.Commit, taken: range, dispositions: tuple[Disposition, ...]
 ) -> None:
     state, now = run.state, run.clock()
-    groups = [state.groups[ordinal] for ordinal in taken if ordinal in state.groups]
+    groups = state.take_groups(taken)
     rewards = [group.view().rewards for group in groups]
     signal = observe_signal(rewards, pooled=run.plan.train.pools_rewards)
-    for ordinal in taken:
-        gone = state.groups.pop(ordinal, None)
-        if gone is not None:
-            state.leases.pop(gone.task.task_id, None)
     lengths = {(g.task.task_id, s.sample): s.num_tokens for g in groups for s in g.samples}
     for one in dispositions:
         state.dispositions[one.kind] += 1

@@ -156,6 +156,7 @@ async def reload_state(run: RunContext) -> None:
     """Build the picture anew from the ledger; keep what only this process knows, an order to stop above all."""
     stored = await run.ledger.load()
     known, run.state = run.state, build_state(stored, pools_rewards=run.plan.train.pools_rewards)
+    run.waits.awaited = None
     run.state.workers, run.state.stopping = known.workers, known.stopping
     run.state.tokens, run.state.unfinished = known.tokens, known.unfinished
 

@@ -166,4 +166,7 @@ async def _after_results(
         if verdict.data_failures >= DATA_FAILURES_MAX:
             await run.end("Failed", "RewardError", result.failure.message)
     await admit_more(run)
-    run.wake()
+    if all(result.failure is None for result in results):
+        run.wake_for_results()
+    else:
+        run.wake()

@@ -271,7 +271,7 @@ async def _close_books(run: RunContext) -> None:
     if left:
         await run.ledger.dispose(run.state.step, left)
         run.state.dispositions.update(one.kind for one in left)
-        run.state.groups.clear()
+        run.state.take_groups(run.state.groups)
         run.state.leases.clear()
 
 

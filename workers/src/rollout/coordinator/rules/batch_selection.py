@@ -117,11 +117,17 @@ def _refilled(plan: RunPlan, cursor: int, end: int, window: Window) -> int:
     return end
 
 
-def decide_batch(plan: RunPlan, cursor: int, window: Window) -> Decision:
-    """The batch of the next step, or why there is none yet."""
+def batch_end(plan: RunPlan, cursor: int, window: Window) -> int:
+    """First ordinal behind those that the next step may take."""
     end = window_end(plan, cursor, window)
     if plan.train.waves_max is None:
-        end = min(end, cursor + plan.train.groups_per_step)
+        return min(end, cursor + plan.train.groups_per_step)
+    return end
+
+
+def decide_batch(plan: RunPlan, cursor: int, window: Window) -> Decision:
+    """The batch of the next step, or why there is none yet."""
+    end = batch_end(plan, cursor, window)
     if end <= cursor:
         return Exhausted()
     if plan.train.extra_groups:

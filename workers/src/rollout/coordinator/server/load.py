@@ -20,7 +20,7 @@ class LoadBounds:
     body_bytes: int = 256 << 20
     bytes: int = 512 << 20
     body_seconds: float = 60.0
-    calls: int = 256
+    calls: int = 1024
     waiting: int = 8192
     calls_per_pod: int = 32
     again_seconds: int = 1
