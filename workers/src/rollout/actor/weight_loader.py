@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rollout.errors import EngineError, StoreError
 from rollout.seams import Engine, WeightSource
@@ -79,20 +80,21 @@ class WeightLoader:
         if not loaded.ok:
             await self._telling
 
-    async def _changes(
+    def _find(
         self, version: WeightVersion, there: WeightVersion | None
-    ) -> frozenset[str] | None:
-        """Tensors that differ from what is ``there``; None where nothing verified is."""
+    ) -> tuple[Path, frozenset[str] | None]:
+        """The version's file, and the tensors that differ from what is ``there``; None where nothing verified is."""
+        path = self._weights.path(version.object)
         if there is None:
-            return None
-        return await asyncio.to_thread(self._weights.changes, there.object, version.object)
+            return path, None
+        return path, self._weights.changes(there.object, version.object)
 
     async def _load(self, version: WeightVersion, there: WeightVersion | None) -> Loaded:
         start = time.monotonic()
         digest, message = "", ""
         try:
-            path = await asyncio.to_thread(self._weights.path, version.object)
-            digest = await self._engine.load(version, path, await self._changes(version, there))
+            path, changes = await asyncio.to_thread(self._find, version, there)
+            digest = await self._engine.load(version, path, changes)
         except (EngineError, StoreError) as error:
             message = f"{type(error).__name__}: {error}"
         else:
