@@ -267,3 +267,45 @@ async def test_answers_that_nobody_takes_hold_their_own_keys_room_only(service):
     while running.door.answers.taken:
         await asyncio.sleep(0)
     assert len((await client.look(ask["request_id"])).loss_fn_outputs) == 1
+
+
+async def test_who_asks_for_waiting_answers_in_a_loop_keeps_nobody_from_the_book(
+    service, monkeypatch
+):
+    running = await service(computes=False)
+    client = running.client()
+    model = await client.begin()
+    acks = [await client.backward([sequence_datum()]) for _ in range(3)]
+    looked = []
+    monkeypatch.setattr(running.door, "poll_seconds", 0.0)
+    find = running.book.find
+
+    def noted(line, seq, *, whole=True):
+        looked.append(whole)
+        return find(line, seq, whole=whole)
+
+    monkeypatch.setattr(running.book, "find", noted)
+    for _ in range(5):
+        for _, ack in acks:
+            assert await client.look(ack["request_id"]) is None
+    assert looked == [False] * 15  # once a question, and no bytes of calls
+    running.tasks.append(asyncio.create_task(running.desk.compute_forever()))
+    for ack in acks:
+        assert (await client.answer(ack)).loss_fn_outputs
+    assert await client.look(f"{model}#2") is not None
+
+
+async def test_a_base_that_is_sampled_from_is_reckoned_once(service, monkeypatch):
+    running = await service()
+    client = running.client()
+    await client.begin()
+    weights = running.desk._keeper.weights
+    keep, kept = weights.keep, []
+    monkeypatch.setattr(weights, "keep", lambda tensors: kept.append(1) or keep(tensors))
+    ask = {"session_id": client.session, "base_model": "tiny"}
+    for number in range(5):
+        said = await client.post(
+            "create_sampling_session", ask | {"sampling_session_seq_id": number}
+        )
+        assert (await client.answer(await client.sample(said[1]["sampling_session_id"]))).sequences
+    assert len(kept) == 1

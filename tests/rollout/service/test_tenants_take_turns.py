@@ -75,8 +75,8 @@ async def test_a_tenant_with_one_model_waits_for_one_call_of_one_with_many(servi
     await single.begin()
     last = [await single.backward([sequence_datum()]) for _ in range(3)][-1]
     order = []
-    tell = running.desk._tell
-    running.desk._tell = lambda line, seq: (order.append(line), tell(line, seq))
+    tell = running.desk._waiters.tell
+    running.desk._waiters.tell = lambda line, seq: (order.append(line), tell(line, seq))
     running.tasks.append(asyncio.create_task(running.desk.compute_forever()))
     await single.answer(last)
     for ack in acks:
@@ -97,8 +97,8 @@ async def test_one_sample_of_a_tenant_does_not_wait_for_all_of_anothers(service)
     acks = [await clients[0].sample(many, seq) for seq in range(12)]
     ack = await clients[1].sample(single)
     order = []
-    tell = running.desk._tell
-    running.desk._tell = lambda line, seq: (order.append(line), tell(line, seq))
+    tell = running.desk._waiters.tell
+    running.desk._waiters.tell = lambda line, seq: (order.append(line), tell(line, seq))
     running.tasks.append(asyncio.create_task(running.desk.sample_forever()))
     await clients[1].answer(ack)
     for one in acks:

@@ -218,7 +218,7 @@ class ServiceDoor:
         self, placed: PlacedAsk, ask: StateLoadAsk
     ) -> LoadState | RefusedCall | None:
         """The same call as the book has it, whatever became of the state since."""
-        found = await self.desk.wait(placed.model_id, placed.seq_id, 0)
+        found = await self.desk.find(placed.model_id, placed.seq_id)
         call = None if found is None else read_call(found)
         if isinstance(call, RefusedCall) and call.why.startswith(f"{ask.path[:200]}: "):
             return call
@@ -350,7 +350,7 @@ class ServiceDoor:
         request_id = f"{sampler.id}#{ask.seq_id}"
         call = read_sample(ask, self._base(sampler.base, caller.key), request_id)
         with self.desk.shelf.still():
-            known = await self.desk.wait(sampler.id, ask.seq_id, 0)
+            known = await self.desk.find(sampler.id, ask.seq_id)
             if known is None and not self.desk.shelf.has_weights(sampler):
                 raise CallRefused(
                     f"the weights of sampler {sampler.id} were deleted, and its session has finished",

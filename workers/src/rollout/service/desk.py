@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -53,6 +52,7 @@ from rollout.service.tenants.intake import CallIntake
 from rollout.service.tenants.room import QUEUE_BOUNDS, RoomBounds
 from rollout.service.tenants.sizes import KeptSizes
 from rollout.service.tenants.use import TenantUse, check_models
+from rollout.service.tenants.waiting import Waiters, until
 from rollout.service.tenants.waits import QueueWait, tell_missing, tell_turn
 from rollout.service.training.bases import TrainingBase
 from rollout.service.training.scoring import PromptScorer, add_scores, wants_scores
@@ -100,7 +100,8 @@ class TrainingDesk:
         self._samples: dict[str, deque[int]] = {}
         self._sampler_faults: dict[str, str] = {}
         self._turns, self._sampler_turns = Turns(), Turns()
-        self._events: dict[tuple[str, int], list[asyncio.Event]] = {}
+        self._waiters = Waiters()
+        self._base_digests: dict[str, str] = {}
         self._wake, self._wake_sampler = asyncio.Event(), asyncio.Event()
         self._pool, self._scorer = SamplerPool(threads), PromptScorer()
         numerics = partial(apply_numerics, threads=threads, exact=True)
@@ -197,22 +198,28 @@ class TrainingDesk:
             self._samples.setdefault(sampler_id, deque()).append(seq)
             self._wake_sampler.set()
 
+    async def find(self, line: str, seq: int) -> BookedCall | None:
+        """A call as the book has it."""
+        return await self._write(partial(self._book.find, line, seq))
+
     async def wait(self, line: str, seq: int, seconds: float) -> BookedCall | None:
-        """A call when it is answered, or as it stands after ``seconds``; None where there is no such call."""
-        event = asyncio.Event()
-        waiting = self._events.setdefault((line, seq), [])
-        waiting.append(event)
-        find = partial(self._book.find, line, seq)
-        try:
-            found = await self._write(find)
-            if found is not None and found.answer is None and not self.fault(line):
-                await _until(event, seconds)
+        """A call when it is answered, or as it stands after ``seconds``, without its bytes; None where there is none.
+
+        What waits in its queue is not looked for in the book: who asks in a loop keeps nobody from writing there.
+        """
+        find = partial(self._book.find, line, seq, whole=False)
+        with self._waiters.waiting(line, seq) as event:
+            if not self._is_queued(line, seq):
                 found = await self._write(find)
-            return found
-        finally:
-            waiting.remove(event)
-            if not waiting:
-                self._events.pop((line, seq), None)
+                if found is None or found.answer is not None or self.fault(line):
+                    return found
+            await until(event, seconds)
+            return await self._write(find)
+
+    def _is_queued(self, line: str, seq: int) -> bool:
+        known = self._lines.get(line)
+        queue = self._samples.get(line, ()) if known is None else known.waiting
+        return seq in queue and not self.fault(line)
 
     async def times(self, kind: type[Thing]) -> dict[str, float]:
         """When each thing of a kind was made, by its id."""
@@ -262,7 +269,7 @@ class TrainingDesk:
         """Not the caller's mistake: calls of a sampler stay in the book without an answer, and who asks is told why."""
         self._sampler_faults[name] = _fault(self._samples[name][0], error)
         self._samples[name].clear()
-        self._tell_all(name)
+        self._waiters.tell_all(name)
 
     def _ready(self) -> list[str]:
         return [name for name, line in self._lines.items() if line.is_ready]
@@ -273,8 +280,13 @@ class TrainingDesk:
         return thing.owner
 
     async def weights_of_base(self, base: TrainingBase) -> str:
-        """The digest of a base model's own weights, kept to sample from."""
-        return await self._compute(partial(self._keeper.weights.keep, dict(base.weights)))
+        """The digest of a base model's own weights, kept to sample from: reckoned once, as it takes everybody's time."""
+        async with self._creating:
+            known = self._base_digests.get(base.name)
+            if known is None or not self._keeper.weights.path(known).exists():
+                keep = partial(self._keeper.weights.keep, dict(base.weights))
+                known = self._base_digests[base.name] = await self._compute(keep)
+            return known
 
     async def _make(self, line: CallLine) -> None:
         seq = line.done + 1
@@ -289,7 +301,7 @@ class TrainingDesk:
             # Not the caller's mistake, and what the model is now is not known: it stands still, its calls are kept.
             log.exception("model=%s call=%d could not be made", line.model_id, seq)
             line.broken = _fault(seq, error)
-            self._tell_all(line.model_id)
+            self._waiters.tell_all(line.model_id)
 
     async def _finish(self, line: CallLine, made: MadeCall, save: SaveCall | None) -> None:
         seq = line.done + 1
@@ -302,7 +314,7 @@ class TrainingDesk:
         self._intake.settle(place, charge)
         line.finish(made.chain)
         self._busy = ""
-        self._tell(line.model_id, seq)
+        self._waiters.tell(line.model_id, seq)
         if self._memory.is_due(line):
             await self._compute(partial(self._memory.anchor, line))
 
@@ -331,7 +343,7 @@ class TrainingDesk:
         charge = self._intake.used(place, outcome, call)
         await self._write(partial(self._book.answer, *place, answer, "", charge))
         self._intake.settle(place, charge)
-        self._tell(sampler_id, seq)
+        self._waiters.tell(sampler_id, seq)
 
     def _score(
         self, sampler: ServiceSampler, call: SampleCall, answer: SampleAnswer
@@ -374,15 +386,6 @@ class TrainingDesk:
         else:
             self._samples.setdefault(name, deque()).append(seq)
 
-    def _tell(self, line: str, seq: int) -> None:
-        for event in self._events.get((line, seq), ()):
-            event.set()
-
-    def _tell_all(self, line: str) -> None:
-        for name, seq in list(self._events):
-            if name == line:
-                self._tell(name, seq)
-
     async def _compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._computing, work)
 
@@ -392,9 +395,3 @@ class TrainingDesk:
 
 def _fault(seq: int, error: Exception) -> str:
     return f"call {seq} could not be made ({type(error).__name__}: {error}); restart the service"
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -168,9 +168,9 @@ class CallBook:
                 raise LedgerError(f"call {seq} of {line} in {self._path} has its answer already")
             _spend(connection, charge)
 
-    def find(self, line: str, seq: int) -> BookedCall | None:
-        """One call."""
-        return next(iter(self._calls("line = ? AND seq = ?", (line, seq))), None)
+    def find(self, line: str, seq: int, *, whole: bool = True) -> BookedCall | None:
+        """One call; not ``whole``: its answer, and of the call itself no bytes, which can be many."""
+        return next(iter(self._calls("line = ? AND seq = ?", (line, seq), whole=whole)), None)
 
     def calls(self, line: str, *, after: int = 0, at_most: int = 1) -> list[BookedCall]:
         """The next calls of a line, in order."""
@@ -197,8 +197,11 @@ class CallBook:
             yield from (row[2] for row in rows)
             line, seq = rows[-1][:2]
 
-    def _calls(self, where: str, values: tuple[str | int, ...]) -> list[BookedCall]:
-        names = "line, seq, digest, call, answer, chain"
+    def _calls(
+        self, where: str, values: tuple[str | int, ...], *, whole: bool = True
+    ) -> list[BookedCall]:
+        call = "call" if whole else "x''"
+        names = f"line, seq, digest, {call}, answer, chain"
         return [
             BookedCall(line=a, seq=b, digest=c, call=d, answer=e, chain=f)
             for a, b, c, d, e, f in self._read(f"SELECT {names} FROM calls WHERE {where}", values)
