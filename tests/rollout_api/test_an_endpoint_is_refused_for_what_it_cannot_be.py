@@ -73,6 +73,10 @@ def test_a_bar_that_means_nothing_is_refused(evaluation, field, reason):
             "spec.promotion.evaluations[0].suite.builtin.name",
         ),
         (
+            {"promotion": {"evaluations": [{"suite": {"builtin": {"name": "mmlu"}}}]}},
+            "spec.promotion.evaluations[0].suite.builtin.name",
+        ),
+        (
             {
                 "promotion": {
                     "evaluations": [{"suite": {"python": {"module": "a", "className": "B"}}}]

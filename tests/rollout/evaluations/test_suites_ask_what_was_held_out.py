@@ -196,7 +196,7 @@ def test_a_users_suite_that_cannot_be_built_says_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("suite", "says"),
     [
-        (builtin("mmlu"), "no suite 'mmlu'; there are arithmetic, gsm8k, gsm8k-5shot"),
+        (builtin("mmul"), "no suite 'mmul'; there are arithmetic, gsm8k, gsm8k-5shot"),
         (builtin("gsm8k", url="x"), "unknown parameter 'url'; it takes uri"),
         (builtin("gsm8k", selectionShare="1"), "selectionShare: expected a share above 0"),
         (builtin("arithmetic", digits="9"), "digits: expected 1..4"),

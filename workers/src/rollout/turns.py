@@ -67,6 +67,8 @@ class State:
     ``signals`` numbers about it by name, for metrics; neither is seen by the policy.
     ``after``: the turn behind whose reply ``messages`` stand, counted from 0, None for the latest; -1: behind none, they
     are a prompt of their own. Other than None, a row of its own begins (``actor.turns.rows``).
+    ``choices``: said at a start with one message, the only replies that there may be. The engine says how likely each is
+    behind that message's text, without a chat template, and the likeliest is the policy's reply.
     """
 
     messages: tuple[Message, ...]
@@ -74,6 +76,7 @@ class State:
     turn_reward: float | None = None
     signals: Mapping[str, float] = field(default_factory=dict)
     after: int | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

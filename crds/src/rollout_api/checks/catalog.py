@@ -19,12 +19,16 @@ SUITE_METRICS = {
     "gsm8k-cot-zeroshot": ("strict", "flexible", "numeric"),
     "humaneval": ("share",),
     "ifeval": ("prompt_strict", "prompt_loose", "inst_strict", "inst_loose"),
+    "mmlu": ("acc", "acc_norm", "acc_bytes"),
+    "mmlu-continuation": ("acc", "acc_norm", "acc_bytes"),
     "mmlu-generative": ("exact",),
     "musique": ("em", "f1"),
     "treasure-hunt": (),
 }
 """What each suite measures beside accuracy and pass@k, as far as a gate may hold it."""
 SUITES = frozenset(SUITE_METRICS)
+LIKELIHOOD_SUITES = frozenset({"mmlu", "mmlu-continuation"})
+"""Those that have given answers scored: nothing is sampled, and the engine must score given tokens."""
 ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic", "treasure-hunt"})
 TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder", "tiny-agent"})
 MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})

@@ -16,7 +16,7 @@ class Suite(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `ifeval`, `mmlu-generative`, `musique`."""
+    """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `ifeval`, `mmlu`, `mmlu-continuation`, `mmlu-generative`, `musique`."""
     data: Data | None = None
     """Rows of one's own, scored by `rewards` and asked as they lie: `shuffle`, `tailBatch` and the fields of pairs and
     labels are refused."""

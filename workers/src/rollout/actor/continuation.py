@@ -19,8 +19,8 @@ from rollout.types import Completion, Finish, Prefix
 
 
 def build_prefix(episode: Episode) -> Prefix | None:
-    """What is kept of an episode; None where nothing was sampled, and where it has more rows than one."""
-    if not episode.token_ids or episode.forks:
+    """What is kept of an episode; None where nothing was sampled, its reply was chosen, or it has more rows than one."""
+    if not episode.token_ids or episode.choices or episode.forks:
         return None
     return Prefix(
         sample=episode.sample,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.errors import DataError
+from rollout.errors import DataError, EngineError
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
 from rollout.turns import Action, Budgets, Ending, State, ToolSpec
@@ -42,7 +42,8 @@ class Episode:
     ``begun`` counts the tokens at the end that an interruption left of a reply; ``segment`` the
     interruptions so far. ``retokenised``: some reply's text, encoded again, would be other tokens.
     ``replies`` are the texts of all turns; ``turn_rewards`` and ``signals`` what the environment gave for them, the
-    last of each name; ``num_calls`` the tool calls so far. ``forks``: how often another row was gone on with than
+    last of each name; ``num_calls`` the tool calls so far. ``choices`` are the only replies there may be, where there are
+    any, ``choice_logprobs`` what the engine said of each. ``forks``: how often another row was gone on with than
     that of the turn before; token fields, ``messages`` and ``tools`` are the present row's.
     """
 
@@ -67,6 +68,8 @@ class Episode:
     turn_rewards: tuple[float | None, ...] = ()
     signals: Mapping[str, float] = field(default_factory=dict)
     num_calls: int = 0
+    choices: tuple[tuple[int, ...], ...] = ()
+    choice_logprobs: tuple[float, ...] = ()
     forks: int = 0
 
     @property
@@ -114,6 +117,7 @@ def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[Tu
                 seeds=tuple(member.seed for member in members),
                 sampling=_left_of(sampling, members[0].begun),
                 begun=members[0].begun,
+                choices=members[0].choices,
             ),
         )
         for members in groups.values()
@@ -152,8 +156,14 @@ def take_completion(
 ) -> Episode:
     """The episode after the policy's turn; it has ended when the reply was cut off by a limit.
 
-    ``said`` are the tokens of the whole reply, those before an interruption included.
+    ``said`` are the tokens of the whole reply, those before an interruption included. Raises EngineError where choices
+    were to be scored and were not.
     """
+    if len(completion.choice_logprobs) != len(episode.choices):
+        raise EngineError(
+            f"{len(episode.choices)} choices were to be scored, the engine scored"
+            f" {len(completion.choice_logprobs)}: this one samples only; take the embedded engine"
+        )
     reply = reply_text(said, sampling, renderer)
     parts = renderer.parse_reply(reply, said, episode.tools, episode.turn)
     message = Message(role="assistant", content=parts)
@@ -165,6 +175,7 @@ def take_completion(
         turn=episode.turn + 1,
         turn_ends=(*episode.turn_ends, len(told.token_ids)),
         begun=0,
+        choice_logprobs=completion.choice_logprobs,
         replies=(*episode.replies, reply),
         ending="length" if completion.finish == "length" else None,
         retokenised=episode.retokenised or not renderer.survives_text(said),

@@ -127,4 +127,5 @@ def completion_of(episode: Episode) -> Completion:
         text=episode.reply,
         spans=episode.spans,
         turn_rewards=tuple(one or 0.0 for one in episode.turn_rewards),
+        choice_logprobs=episode.choice_logprobs,
     )

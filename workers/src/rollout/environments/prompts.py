@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rollout.environments.agents.environment import AgentBuilder
 from rollout.errors import DataError
+from rollout.rendering.choices import choice_text, render_before, render_choices
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout.turns import State
 from rollout.types import Row
@@ -28,9 +29,18 @@ def measure_prompts(
         opened = asyncio.run(_first_states(role, start, environment, source.rows(indices)))
         for index, state in zip(indices, opened, strict=True):
             try:
-                yield len(renderer.render_prompt(state.messages, state.tools or ()))
+                yield _length(state, renderer)
             except DataError as error:
                 raise DataError(f"row {index} of {role!r}: {error}") from error
+
+
+def _length(state: State, renderer: Renderer) -> int:
+    """Raises DataError, also for choices that have no tokens of their own."""
+    if not state.choices:
+        return len(renderer.render_prompt(state.messages, state.tools or ()))
+    text = choice_text(state.messages)
+    render_choices(renderer, text, state.choices)
+    return len(render_before(renderer, text))
 
 
 async def _first_states(

@@ -1,4 +1,4 @@
-"""One question, one answer: the default environment over ``train.data``."""
+"""One question, one answer: the default environment over ``train.data``, and the same with answers to choose from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ class SingleTurn:
     """An episode that is over after the first reply."""
 
     messages: tuple[Message, ...]
+    choices: tuple[str, ...] = ()
 
     async def start(self) -> State:
         """The row's conversation."""
-        return State(messages=self.messages)
+        return State(messages=self.messages, choices=self.choices)
 
     async def step(self, action: Action) -> Ending:
         """Nothing to add; the episode is over."""
@@ -41,3 +42,17 @@ class SingleTurnBuilder:
     def build(self, row: Row) -> SingleTurn:
         """The episode of one row."""
         return SingleTurn(messages=row_messages(row))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceBuilder:
+    """Builds single-turn episodes whose reply is the likeliest of the row's ``continuations``."""
+
+    def source(self, split: str, seed: int) -> DataSource | None:
+        """No rows of its own."""
+        del split, seed
+        return None
+
+    def build(self, row: Row) -> SingleTurn:
+        """The episode of one row."""
+        return SingleTurn(messages=row_messages(row), choices=tuple(row["continuations"]))

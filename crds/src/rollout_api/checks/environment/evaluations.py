@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollout_api.checks.catalog import SUITE_METRICS, SUITES, suggest
+from rollout_api.checks.catalog import LIKELIHOOD_SUITES, SUITE_METRICS, SUITES, suggest
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem, Severity
@@ -163,6 +163,33 @@ def find_greedy_samples(asked: Asked) -> Iterator[Problem]:
             )
 
 
+def likelihoods_are_scored_here(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Suites of given answers: the embedded engine scores them, once each."""
+    for field, run in _suites(spec):
+        if not is_scored(run):
+            continue
+        assert run.suite.builtin is not None
+        name = run.suite.builtin.name
+        if spec.actors.chosen_engine.vllm is not None:
+            yield not_supported(
+                f"{field}.suite.builtin.name",
+                f"{name}, which has given answers scored, with vLLM",
+                "set actors.engine to {embedded: {}}, or ask mmlu-generative",
+            )
+        if run.samples_per_prompt > 1 or run.temperature != 0:
+            yield Problem(
+                field=f"{field}.temperature" if run.temperature else f"{field}.samplesPerPrompt",
+                reason="NothingSampled",
+                message=f"{name} has given answers scored and samples nothing: every answer would be the same",
+                fix="leave out temperature and samplesPerPrompt",
+            )
+
+
+def is_scored(run: SuiteRun) -> bool:
+    """Whether a suite has given answers scored."""
+    return run.suite.builtin is not None and run.suite.builtin.name in LIKELIHOOD_SUITES
+
+
 def prompts_are_held_out(_: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """Prompts that training has seen measure memory."""
     if facts.data and facts.data.overlap:
@@ -217,5 +244,6 @@ RULES = (
     gates_are_reachable,
     promotions_are_not_stopped_here,
     pass_at_k_samples,
+    likelihoods_are_scored_here,
     prompts_are_held_out,
 )

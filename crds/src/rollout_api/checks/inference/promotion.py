@@ -10,6 +10,7 @@ from rollout_api.checks.environment.evaluations import (
     find_greedy_samples,
     find_unknown_suites,
     find_unreachable_gates,
+    is_scored,
 )
 from rollout_api.checks.environment.tools import SANDBOXED_SUITES
 from rollout_api.checks.refusals import not_supported
@@ -47,6 +48,9 @@ def _suite(field: str, one: SuiteRun) -> Iterator[Problem]:
     if builtin is not None and builtin.name in SANDBOXED_SUITES:
         words = f"{builtin.name}, which runs what the model writes, for a candidate"
         yield not_supported(f"{field}.suite.builtin.name", words, "name another suite")
+    if builtin is not None and is_scored(one):
+        words = f"{builtin.name}, which needs log-probabilities that a chat endpoint does not give, for a candidate"
+        yield not_supported(f"{field}.suite.builtin.name", words, "name mmlu-generative")
 
 
 def _names(promotion: Promotion) -> Iterator[Problem]:

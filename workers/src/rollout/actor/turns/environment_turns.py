@@ -28,6 +28,7 @@ from rollout.actor.turns.rows import Rows, begin_row
 from rollout.environments.threads import Overdue, within
 from rollout.errors import DataError, InfrastructureError
 from rollout.protocol.messages import Task
+from rollout.rendering.choices import choice_text, render_before, render_choices
 from rollout.seams import Env
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Prefix
@@ -122,6 +123,7 @@ class SampleEnvironment:
             messages=state.messages,
             tools=state.tools or (),
             prompt_ids=self._render_first(state),
+            choices=self._render_choices(state),
         )
         return replace(episode, seed=self._stage.noise(episode, self._task))
 
@@ -176,6 +178,10 @@ class SampleEnvironment:
 
     async def _take(self, episode: Episode, said: State) -> Episode:
         seconds = asyncio.get_running_loop().time() - self._began
+        if said.choices or episode.choices:
+            raise DataError(
+                "choices are said at the start of an episode, which is over after its reply"
+            )
         if ending := over_budget(episode, self._stage.budgets, seconds):
             return end_episode(episode, replace_ending(said, ending))
         seed = self._stage.noise(episode, self._task)
@@ -233,8 +239,28 @@ class SampleEnvironment:
             )
         return prompt_ids
 
+    def _render_choices(self, state: State) -> tuple[tuple[int, ...], ...]:
+        """Ids of the replies that there may be. Raises DataError for one that is longer than a reply may be."""
+        if not state.choices:
+            return ()
+        if self._task.kind == "train":
+            raise DataError(
+                "choices are scored in evaluations only: nothing is sampled that could be trained on"
+            )
+        text, longest = choice_text(state.messages), self._task.sampling.max_new_tokens
+        found = render_choices(self._stage.renderer, text, state.choices)
+        for choice, ids in zip(state.choices, found, strict=True):
+            if len(ids) > longest:
+                raise DataError(
+                    f"the choice {choice!r:.60} has {len(ids)} tokens, maxNewTokens is {longest}; raise it to"
+                    f" {max(map(len, found))}"
+                )
+        return found
+
     def _render(self, state: State) -> tuple[int, ...]:
         renderer = self._stage.renderer
+        if state.choices:
+            return render_before(renderer, choice_text(state.messages))
         if self._task.goes_on:
             return renderer.render_text(state.messages[0].text)
         return renderer.render_prompt(state.messages, state.tools or ())

@@ -92,13 +92,18 @@ def _judge(measured: Sequence[Mapping[str, Any]], num_left: int) -> tuple[int, s
 def _build(evaluation: Mapping[str, Any]) -> Any:
     from rollout.evaluations.build import build_suite
     from rollout.tools.sandbox.trial import require_sandbox
-    from rollout_api.checks.catalog import SUITES, suggest
+    from rollout_api.checks.catalog import LIKELIHOOD_SUITES, SUITES, suggest
     from rollout_api.checks.environment.tools import SANDBOXED_SUITES
     from rollout_api.v1alpha1.evaluation import Evaluation
 
     name = evaluation["suite"]["builtin"]["name"]
     if name not in SUITES:
         raise SpecError(f"there is no built-in suite {name!r}; {suggest(name, SUITES)}")
+    if name in LIKELIHOOD_SUITES:
+        raise SpecError(
+            f"--suite {name}: the log-likelihood of given answers is not supported by this version with --url, as chat"
+            " completions do not tell it; measure the model here (--model, --run), or ask mmlu-generative"
+        )
     if name in SANDBOXED_SUITES:
         require_sandbox()
     return build_suite(

@@ -1,23 +1,33 @@
 """Massive multitask multiple choice (Hendrycks et al. 2021, arXiv:2009.03300), asked as lm-evaluation-harness asks.
 
+``mmlu-generative`` has the letter written; ``mmlu`` and ``mmlu-continuation`` have the four letters, or the four texts,
+scored by their log-likelihood. Nothing is generated then, and no chat template is applied.
 Rows are those of ``cais/mmlu``: ``question``, ``subject``, four ``choices`` and ``answer`` (0 to 3, or a letter).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 from rollout.common.parameters import parse_parameters
 from rollout.data.hugging_face import DatasetName
 from rollout.data.rows.mapping import FieldMapping
-from rollout.data.subset import read_all
-from rollout.environments.single_turn import SingleTurnBuilder
+from rollout.data.subset import SubsetSource, read_all
+from rollout.environments.single_turn import ChoiceBuilder, SingleTurnBuilder
 from rollout.errors import DataError
 from rollout.evaluations.builtin.rows import AskedSource, as_prompt, open_rows, take_part
 from rollout.evaluations.metrics import Metric
-from rollout.evaluations.scoring.mmlu import LETTERS, STOP, ask, describe
+from rollout.evaluations.scoring.likelihood import NORMS
+from rollout.evaluations.scoring.mmlu import (
+    LETTERS,
+    STOP,
+    ask,
+    ask_openly,
+    describe,
+    describe_openly,
+)
 from rollout.evaluations.suites import Context, Suite, SuiteSampling
 from rollout.rewards.source import RewardSource
 from rollout.seams import DataSource
@@ -25,6 +35,8 @@ from rollout.types import Row
 
 HUB = "cais/mmlu"
 NEW_TOKENS = 256
+LETTER_TOKENS = 16
+"""Of `` A``: one in most vocabularies, two where every byte is a token."""
 SHOTS_MAX = 5
 """What the data set has of each subject."""
 
@@ -66,20 +78,66 @@ def build_mmlu_generative(name: str, given: Mapping[str, str], context: Context)
     )
 
 
-def open_mmlu(parameters: Mmlu, context: Context) -> DataSource:
+def build_mmlu(name: str, given: Mapping[str, str], context: Context) -> Suite:
+    """The likeliest of four letters, behind the question with its choices (``mmlu``, template 1)."""
+    return _build_scored(name, given, context, _letters, LETTER_TOKENS)
+
+
+def build_mmlu_continuation(name: str, given: Mapping[str, str], context: Context) -> Suite:
+    """The likeliest of four answers, behind the question alone (``mmlu_continuation``, template 1)."""
+    return _build_scored(name, given, context, _texts, NEW_TOKENS)
+
+
+def _build_scored(
+    name: str, given: Mapping[str, str], context: Context, style: Style, tokens_max: int
+) -> Suite:
+    parameters = parse_parameters(f"suite {name}", Mmlu, given)
+    scorer = RewardSource(
+        name=name,
+        module="rollout.evaluations.scoring.likelihood",
+        function="ChoiceScore",
+        counts="acc",
+    )
+    return Suite(
+        name=name,
+        split=context.split,
+        environment=ChoiceBuilder,
+        rewards=(scorer,),
+        source=lambda: open_mmlu(parameters, context, style),
+        sampling=SuiteSampling(max_new_tokens=tokens_max),
+        metrics=[Metric(name=one, part=f"{name}/{one}") for one in NORMS],
+    )
+
+
+def open_mmlu(parameters: Mmlu, context: Context, style: Style | None = None) -> DataSource:
     """The questions, each under its subject's description and examples. Raises DataError."""
+    style = style or _generated
     shots = _open_shots(parameters, context) if parameters.shots else {}
     name = parameters.subject or "all"
     hub = DatasetName(path=HUB, name=name, split="test")
     whole = open_rows(parameters.uri, hub, _MAPPING, context, "suite mmlu")
+    whole = _of_subject(whole, parameters)
     for row in read_all(whole):
-        read_question(row)
+        style(row)
     part = take_part(whole, context, None)
     return AskedSource(
         part,
-        lambda _, row: _asked(row, shots, parameters.shots),
-        f"mmlu/{parameters.shots}/{name}",
+        lambda _, row: _asked(row, shots, parameters.shots, style),
+        f"{KINDS[style]}/{parameters.shots}/{name}",
     )
+
+
+def _of_subject(whole: DataSource, parameters: Mmlu) -> DataSource:
+    """A file's rows of the one subject that is asked for; the hub has given no others."""
+    if not (parameters.uri and parameters.subject):
+        return whole
+    rows = read_all(whole)
+    mine = [place for place, row in enumerate(rows) if row.get("subject") == parameters.subject]
+    if not mine:
+        raise DataError(
+            f"suite mmlu: {parameters.uri} has no row of subject {parameters.subject!r}"
+        )
+    return SubsetSource(whole, mine, parameters.subject)
 
 
 _MAPPING = FieldMapping(prompt_field="question")
@@ -98,26 +156,94 @@ def _open_shots(parameters: Mmlu, context: Context) -> dict[str, list[Row]]:
     return found
 
 
-def _asked(row: Row, shots: Mapping[str, Sequence[Row]], num_shots: int) -> dict[str, Any]:
-    subject, question, letter = read_question(row)
-    own = shots.get(subject, ())[:num_shots]
+def _asked(
+    row: Row, shots: Mapping[str, Sequence[Row]], num_shots: int, style: Style
+) -> dict[str, Any]:
+    asked = style(row)
+    own = shots.get(asked.subject, ())[:num_shots]
     if len(own) < num_shots:
-        raise DataError(f"suite mmlu: {num_shots} examples are shown, {subject} has {len(own)}")
-    shown = [f"{text} {right}\n\n" for _, text, right in map(read_question, own)]
-    return {**as_prompt("".join([describe(subject), *shown, question])), "answer": letter}
-
-
-def read_question(row: Row) -> tuple[str, str, str]:
-    """Subject, question with choices, and the right letter. Raises DataError naming what a row lacks."""
-    choices, answer = row.get("choices"), row.get("answer")
-    if not isinstance(choices, list) or len(choices) != len(LETTERS) or "subject" not in row:
         raise DataError(
-            f"suite mmlu: expected subject and four choices for {str(row.get('question'))[:60]!r}"
+            f"suite mmlu: {num_shots} examples are shown, {asked.subject} has {len(own)}"
+        )
+    shown = [f"{one.text} {one.right}\n\n" for one in map(style, own)]
+    fields = as_prompt("".join([asked.description, *shown, asked.text]))
+    scored = {"continuations": [f" {one}" for one in asked.choices], "right": asked.place}
+    return {**fields, "answer": asked.right, **(scored if asked.choices else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A row as it is asked: what stands before all else, the question up to its answer's place, the right answer.
+
+    ``choices`` are scored, each behind a space, ``right`` being the one at ``place``; none: the answer is generated.
+    """
+
+    subject: str
+    description: str
+    text: str
+    right: str
+    place: int
+    choices: tuple[str, ...] = ()
+
+
+Style = Callable[[Row], Question]
+"""How a row is asked. Raises DataError naming what it lacks."""
+
+
+def _generated(row: Row) -> Question:
+    subject, choices, place = read_row(row)
+    return Question(
+        subject=subject,
+        description=describe(subject),
+        text=ask(str(row["question"]), choices),
+        right=LETTERS[place],
+        place=place,
+    )
+
+
+def _letters(row: Row) -> Question:
+    return replace(_generated(row), choices=tuple(LETTERS))
+
+
+def _texts(row: Row) -> Question:
+    subject, choices, place = read_row(row)
+    if not all(choices):
+        raise DataError(
+            f"suite mmlu: choice {choices.index('')} is empty for {str(row.get('question'))[:60]!r}, which has no"
+            " log-likelihood; write its text, or ask for letters (suite mmlu)"
+        )
+    return Question(
+        subject=subject,
+        description=describe_openly(subject),
+        text=ask_openly(str(row["question"])),
+        right=choices[place],
+        place=place,
+        choices=tuple(choices),
+    )
+
+
+def read_row(row: Row) -> tuple[str, list[str], int]:
+    """Subject, choices, and the place of the right one. Raises DataError naming what a row lacks."""
+    choices, answer = row.get("choices"), row.get("answer")
+    if not _are_choices(choices) or "subject" not in row:
+        raise DataError(
+            f"suite mmlu: expected subject and four choices for {str(row.get('question'))[:60]!r},"
+            f" got subject {row.get('subject')!r} and choices {choices!r:.120}"
         )
     letter = str(answer) if str(answer) in tuple(LETTERS) else _letter(answer)
     if letter is None:
-        raise DataError(f"suite mmlu: answer is {answer!r}, expected 0 to 3 or A to D")
-    return str(row["subject"]), ask(str(row["question"]), [str(one) for one in choices]), letter
+        raise DataError(
+            f"suite mmlu: answer is {answer!r}, expected 0 to 3 or A to D, for {str(row.get('question'))[:60]!r}"
+        )
+    return str(row["subject"]), [str(one) for one in choices], LETTERS.index(letter)
+
+
+def _are_choices(choices: object) -> TypeGuard[list[str | int | float]]:
+    return (
+        isinstance(choices, list)
+        and len(choices) == len(LETTERS)
+        and all(isinstance(one, str | int | float) for one in choices)
+    )
 
 
 def _letter(answer: object) -> str | None:
@@ -126,3 +252,7 @@ def _letter(answer: object) -> str | None:
     except ValueError:
         return None
     return LETTERS[place] if 0 <= place < len(LETTERS) else None
+
+
+KINDS: Mapping[Style, str] = {_generated: "mmlu", _letters: "mmlu-letters", _texts: "mmlu-texts"}
+"""What the digest of asked rows says of how they are asked."""

@@ -11,7 +11,11 @@ from rollout.evaluations.builtin.gsm8k import (
 )
 from rollout.evaluations.builtin.humaneval import build_humaneval
 from rollout.evaluations.builtin.ifeval import build_ifeval
-from rollout.evaluations.builtin.mmlu import build_mmlu_generative
+from rollout.evaluations.builtin.mmlu import (
+    build_mmlu,
+    build_mmlu_continuation,
+    build_mmlu_generative,
+)
 from rollout.evaluations.builtin.musique import build_musique
 from rollout.evaluations.builtin.own_problems import build_arithmetic, build_treasure_hunt
 from rollout.evaluations.suites import Context, Suite
@@ -23,6 +27,8 @@ BUILTINS: Mapping[str, Callable[[str, Mapping[str, str], Context], Suite]] = {
     "gsm8k-cot-zeroshot": build_gsm8k_cot_zeroshot,
     "humaneval": build_humaneval,
     "ifeval": build_ifeval,
+    "mmlu": build_mmlu,
+    "mmlu-continuation": build_mmlu_continuation,
     "mmlu-generative": build_mmlu_generative,
     "musique": build_musique,
     "treasure-hunt": build_treasure_hunt,

@@ -30,6 +30,17 @@ def describe(subject: str) -> str:
     return f"The following are multiple choice questions (with answers) about {words}.\n\n"
 
 
+def ask_openly(question: str) -> str:
+    """The question alone, as ``mmlu_continuation`` asks it."""
+    return f"Question: {question.strip()}\nAnswer:"
+
+
+def describe_openly(subject: str) -> str:
+    """What stands before questions without their choices."""
+    words = subject.replace("_", " ")
+    return f"The following are questions (with answers) about {words}.\n\n"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmluScore:
     """Scores completions: ``exact``, the share that is ``invalid`` (no letter A to D said), and ``cut``."""

@@ -14,7 +14,17 @@ from rollout_api.v1alpha1.common import Builtin
 from rollout_api.v1alpha1.data import Data
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
-HUB_SUITES = frozenset({"gsm8k", "gsm8k-5shot", "gsm8k-cot-zeroshot", "ifeval", "mmlu-generative"})
+HUB_SUITES = frozenset(
+    {
+        "gsm8k",
+        "gsm8k-5shot",
+        "gsm8k-cot-zeroshot",
+        "ifeval",
+        "mmlu",
+        "mmlu-continuation",
+        "mmlu-generative",
+    }
+)
 """Builtin suites whose questions come from the hub unless a ``uri`` is given."""
 NOT_LOOKED_UP = "not looked up: --offline"
 
