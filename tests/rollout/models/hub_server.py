@@ -18,9 +18,11 @@ from random import Random
 from threading import Lock, Thread
 from urllib.parse import unquote, urlsplit
 
-FAULTS = ("429", "500", "503", "reset", "truncated", "slow", "whole")
-"""``reset``: no answer, or a body that is cut off by a reset; ``slow``: in many pieces; ``whole``: a Range is not heeded."""
+FAULTS = ("429", "500", "503", "reset", "cut", "truncated", "slow", "whole")
+"""``reset``: no answer; ``cut``: a body that ends in a reset, ``truncated``: in a close; ``slow``: in many pieces; ``whole``: a Range is not heeded."""
 PIECE = 1000
+CUT_OFF = 4
+"""Answers that are under way when a hub goes: they are cut off."""
 API = re.compile(r"^/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|refs)(?:/([^/]+))?)?$")
 RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
@@ -29,7 +31,7 @@ RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 class Repo:
     """A repository and what is wrong with it. ``commits``: files by commit; ``refs``: commits by name; ``large``: names kept elsewhere.
 
-    ``share`` of the requests fail as drawn; ``gone_after``: requests until nobody answers; ``gate``: status of who may not
+    ``share`` of the requests fail as drawn; ``gone_after``: requests until the hub goes; ``store_gone``: large files break off once and are not to be had from then on; ``gate``: status of who may not
     read; ``token`` opens it. ``spoilt``: how often a file is sent with other bytes of the same length. ``claims``: another
     commit that files are said to be of. ``moves_to``: what ``main`` is once it was asked for.
     """
@@ -41,6 +43,7 @@ class Repo:
     share: float = 0.0
     faults: tuple[str, ...] = FAULTS
     gone_after: int | None = None
+    store_gone: bool = False
     gate: int | None = None
     token: str | None = None
     spoilt: Counter[str] = field(default_factory=Counter)
@@ -58,6 +61,7 @@ class Repo:
         """Nothing is wrong any more; counts of sent bytes start again."""
         self.share, self.gone_after, self.gate, self.claims = 0.0, None, None, None
         self.moves_to, self.asks_to_wait, self.portal, self.stalls = None, None, False, False
+        self.store_gone = False
         self.spoilt.clear()
         self.sent.clear()
 
@@ -67,7 +71,9 @@ class Repo:
             self.asked[f"{method} {path}"] += 1
             nth = self.asked[f"{method} {path}"]
             if self.gone_after is not None and self.asked.total() > self.gone_after:
-                return Random(f"{self.seed} {method} {path} {nth}").choice(("503", "reset"))
+                return "cut" if self.asked.total() <= self.gone_after + CUT_OFF else "reset"
+            if self.store_gone and path.startswith("/bytes/"):
+                return "truncated" if nth == 1 else "reset"
         draws = Random(f"{self.seed} {method} {path} {nth}")
         return draws.choice(self.faults) if draws.random() < self.share else None
 
@@ -122,7 +128,7 @@ class Answers(BaseHTTPRequestHandler):
         return self.server.hub
 
     def handle(self):
-        with suppress(ConnectionError):
+        with suppress(OSError, ValueError):
             super().handle()
 
     def do_GET(self):
@@ -265,7 +271,8 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        cut = getattr(self, "fault", None) == "truncated" and len(body) > 1
+        fault = getattr(self, "fault", None)
+        cut = fault in {"truncated", "cut"} and len(body) > 1
         part = body[: len(body) // 2] if cut else body
         if repo is not None and repo.stalls and file in repo.large:
             part, cut = body[: len(body) // 2], False
@@ -273,10 +280,12 @@ class Answers(BaseHTTPRequestHandler):
             repo.sent[file] += len(part)
             self.rfile.read(1)  # until the other side is gone
             return
-        size = PIECE if getattr(self, "fault", None) == "slow" else max(1, len(part))
+        size = PIECE if fault == "slow" else max(1, len(part))
         for start in range(0, len(part), size):
             self.wfile.write(part[start : start + size])
         if repo is not None:
             repo.sent[file] += len(part)
         if cut:
             self.close_connection = True
+        if cut and fault == "cut":
+            self._reset()

@@ -16,7 +16,7 @@ from rollout.common.hub import expected_errors
 from rollout.errors import HubUnreachable, ModelNotFound, RolloutError
 from rollout.models.files import check_model, placed_models
 from rollout.models.hub.client import ask, bound_waits, understand
-from rollout.models.hub.files import HubFile, is_digest, place_files
+from rollout.models.hub.files import HubFile, is_digest, place_files, repository_folder
 from rollout.models.hub.refusals import HubQuestion, refuse
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
@@ -78,7 +78,7 @@ def _fetch(repo: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     resolved = understand(lambda: ask(lambda: HfApi().resolve_revision(repo, revision=revision)))
-    if not is_cached_whole(repo, resolved.resolved):
+    if not _is_cached_whole(repo, resolved.resolved):
         listed = understand(lambda: list(HfApi().list_repo_tree(repo, revision=resolved.resolved)))
         _place(repo, resolved.resolved, _wanted(listed))
     folder = ask(
@@ -91,7 +91,7 @@ def _fetch(repo: str, revision: str | None) -> Path:
             )
         )
     )
-    if not is_cached_whole(repo, resolved.resolved):
+    if not _is_cached_whole(repo, resolved.resolved):
         raise HubUnreachable(
             f"the hub's answers do not belong together: files of commit {resolved.resolved[:12]} came as those of"
             f" another; try again, or name another hub (HF_ENDPOINT)"
@@ -114,16 +114,16 @@ def _find_cached(repo: str, revision: str | None, cache: Path | None) -> Path:
     )
 
 
-def is_cached_whole(repo: str, revision: str | None) -> bool:
-    """Whether the cache has every file of a model's revision, by the hub's own list of them."""
+def _is_cached_whole(repo: str, commit: str) -> bool:
+    """Whether the cache has every file of a commit, by the hub's own list of them."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        listed = _wanted_names(get_cached_repo_tree(repo, revision=revision))
+        listed = _wanted_names(get_cached_repo_tree(repo, revision=commit))
     except CachedRepoTreeNotFoundError:
         return False
-    return all(_is_cached(repo, name, revision) for name in listed)
+    return all((repository_folder(repo) / "snapshots" / commit / name).exists() for name in listed)
 
 
 def _wanted_names(listed: Sequence[Any]) -> list[str]:
@@ -140,12 +140,6 @@ def _wanted(listed: Sequence[Any]) -> list[HubFile]:
     return [_read_entry(one) for one in listed if one.path in names]
 
 
-def _is_cached(repo: str, name: str, revision: str | None) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(repo, name, revision=revision), str)
-
-
 def _read_entry(entry: Any) -> HubFile:
     """A file of the hub's list. Raises HubUnreachable where it is listed without a digest."""
     digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
@@ -158,11 +152,10 @@ def _read_entry(entry: Any) -> HubFile:
 
 
 def _place(repo: str, commit: str, files: list[HubFile]) -> None:
-    from huggingface_hub import constants, hf_hub_url
-    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 
-    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type="model")
-    urls = {one.name: hf_hub_url(repo, one.name, revision=commit) for one in files}
-    missing = [one for one in files if not _is_cached(repo, one.name, commit)]
+    folder = repository_folder(repo)
+    missing = [one for one in files if not (folder / "snapshots" / commit / one.name).exists()]
+    urls = {one.name: hf_hub_url(repo, one.name, revision=commit) for one in missing}
     place_files(missing, urls, folder, build_hf_headers())

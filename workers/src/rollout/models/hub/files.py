@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from rollout.errors import StoreError
 FILES_AT_ONCE = 4
 TRIES = 2
 """Whole downloads of a file whose bytes are not those of its digest."""
+IN_VAIN_MAX = 3
+"""Bodies of one file that resets cut off before a byte came."""
+PAUSE_SECONDS = 1.0
 READ_BYTES = 1 << 20
 SPARE_BYTES = 16 << 20
 """Left free on the disk beside what is downloaded."""
@@ -41,6 +45,13 @@ class HubFile:
 def is_digest(text: str) -> bool:
     """Whether a hub's tag of a file says what its bytes are."""
     return bool(_SHA256.fullmatch(text) or _SHA1.fullmatch(text))
+
+
+def repository_folder(repo: str, kind: str = "model") -> Path:
+    """Where the hub's cache keeps a repository; ``kind`` is ``model`` or ``dataset``."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"{kind}s--{repo.replace('/', '--')}"
 
 
 def place_files(
@@ -125,12 +136,36 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _download(file: HubFile, url: str, out: BinaryIO, headers: dict[str, str]) -> None:
+    """All bytes of a file, behind those that are there. The library asks again, but not for a body that a reset cut off."""
+    from httpx2 import ReadError
+
+    in_vain = 0
+    while True:
+        here = _end(out, file.size_bytes)
+        try:
+            _get(file, url, out, here, headers)
+        except ReadError:
+            out.flush()
+            in_vain = 0 if out.seek(0, os.SEEK_END) > here else in_vain + 1
+            if in_vain >= IN_VAIN_MAX:
+                raise
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _end(out: BinaryIO, size_bytes: int) -> int:
+    """Bytes that are there, ``out`` behind them; none where there are too many."""
+    here = out.seek(0, os.SEEK_END)
+    if here <= size_bytes:
+        return here
+    out.truncate(0)
+    return out.seek(0)
+
+
+def _get(file: HubFile, url: str, out: BinaryIO, here: int, headers: dict[str, str]) -> None:
     from huggingface_hub.file_download import http_get
 
-    here = out.seek(0, os.SEEK_END)
-    if here > file.size_bytes:
-        here = out.seek(0)
-        out.truncate()
     http_get(
         url,
         out,
