@@ -3,11 +3,12 @@ import os
 
 import pytest
 
+from rollout.data import hugging_face
 from rollout.data.build import build_order, build_source
 from rollout.data.cursor import DataCursor, take
 from rollout.data.hugging_face import DatasetName, StreamSource, open_dataset, open_stream
 from rollout.data.rows.mapping import FieldMapping
-from rollout.errors import DataError, SpecError
+from rollout.errors import DataError, HubUnreachable, SpecError
 from rollout_api.v1alpha1.data import Data
 
 QA = FieldMapping(prompt_field="question", answer_field="answer")
@@ -136,3 +137,35 @@ def test_a_stream_cannot_be_split_by_content(folder):
 
     with pytest.raises(SpecError, match="streaming: false"):
         build_source(data)
+
+
+def test_a_stream_of_the_hub_is_opened_at_one_commit(monkeypatch, folder):
+    commits = {None: "a" * 40, "v1": "b" * 40}
+    asked = []
+
+    def load(wanted, *, streaming):
+        asked.append((wanted.revision, streaming))
+        return real(name(folder), streaming=streaming)
+
+    real = hugging_face._load
+    monkeypatch.setattr(hugging_face, "_load", load)
+    monkeypatch.setattr(hugging_face, "pin_data", lambda path, revision: commits[revision])
+    newest = open_stream(DatasetName(path="acme/rows"), QA)
+    pinned = open_stream(DatasetName(path="acme/rows", revision="v1"), QA)
+    commits[None] = "c" * 40
+    moved = open_stream(DatasetName(path="acme/rows"), QA)
+
+    assert asked == [("a" * 40, True), ("b" * 40, True), ("c" * 40, True)]
+    assert len({newest.digest, pinned.digest, moved.digest}) == 3
+
+
+def test_a_stream_that_breaks_off_is_told_as_a_hub_that_went(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+    def records():
+        yield {"question": "q", "answer": "a"}
+        raise ConnectionError("Server Disconnected")
+
+    source = StreamSource(records(), 2, QA, on_bad="Fail", digest="blake3:0")
+    with pytest.raises(HubUnreachable, match=r"broke off after 1 records \(Server Disconnected"):
+        source.rows([0, 1])

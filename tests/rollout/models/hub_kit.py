@@ -27,13 +27,16 @@ import rollout.models.hub.files as files
 files.SPARE_BYTES = 0
 from rollout.data.files import find_files
 from rollout.errors import RolloutError
+from rollout.models.hub.one_file import pin_data
 from rollout.models.resolve import resolve_model
 from pathlib import Path
 for line in sys.stdin:
     uri, revision = json.loads(line)
     slept.clear()
     try:
-        if uri.startswith("hf://datasets/"):
+        if uri.startswith("pin "):
+            said = {{"commit": pin_data(uri.removeprefix("pin "), revision)}}
+        elif uri.startswith("hf://datasets/"):
             found = find_files(uri, Path(), Path())[0]
             said = {{"path": str(found), "text": found.read_text()}}
         else:
@@ -127,6 +130,19 @@ def model_repo(seed: int, **wrong) -> Repo:
         spoilt=Counter(wrong.pop("spoilt", {})),
         **wrong,
     )
+
+
+def data_repo(**wrong) -> Repo:
+    """A data set of one file kept elsewhere, other rows at ``v1`` than at ``main``."""
+    commits = {f"{nth:040x}": {"rows/train.jsonl": rows(nth)} for nth in (1, 2)}
+    first, second = commits
+    refs = {"main": second, "v1": first, "refs/convert/x": first}
+    return Repo(commits=commits, refs=refs, large=frozenset({"rows/train.jsonl"}), **wrong)
+
+
+def rows(nth: int) -> bytes:
+    """Some thousand rows."""
+    return b"".join(b'{"prompt": "%d of %d"}\n' % (row, nth) for row in range(1500))
 
 
 def digest_of(files: dict[str, bytes], folder: Path) -> str:

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
+from urllib.parse import unquote
 
 from blake3 import blake3
 
-from rollout.common.hub import judge
 from rollout.data.packed.parquet import read_lines
 from rollout.errors import DataError, DataNotFound
 from rollout.models.fetched import find_fetched, is_fetched
@@ -87,22 +87,19 @@ def _is_records(path: Path) -> bool:
 
 
 def _fetch_hub_file(uri: str) -> Path:
-    """``hf://datasets/owner/name/path/in/repository``."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    """``hf://datasets/owner/name/path/in/repository``; ``name@revision`` is one state of it, a ``/`` in it written ``%2F``."""
+    from rollout.models.hub.one_file import fetch_data_file
 
     parts = uri.removeprefix("hf://").removeprefix("datasets/").split("/", 2)
-    if len(parts) != 3:
-        raise DataNotFound(f"data {uri}: expected hf://datasets/owner/name/file.jsonl")
-    owner, name, file = parts
-    try:
-        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        kind = judge(error, DataNotFound)
-        raise kind(
-            f"data {uri} is not in the local cache and was not found on the hub "
-            f"({str(error).strip().splitlines()[0][:160]})"
-        ) from error
+    if len(parts) != 3 or not parts[2]:
+        raise DataNotFound(
+            f"data {uri}: expected hf://datasets/owner/name/file.jsonl, or name@revision in place of name"
+        )
+    owner, named, file = parts
+    name, pinned, revision = named.partition("@")
+    if pinned and not revision:
+        raise DataNotFound(f"data {uri}: expected a commit, tag or branch after the @ of {named}")
+    return fetch_data_file(f"{owner}/{name}", file, unquote(revision) or None)
 
 
 def _unpack(path: Path, cache_dir: Path) -> Path:

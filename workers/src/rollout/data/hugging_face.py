@@ -7,8 +7,8 @@ resumed run skips to its block and goes on with exactly the rows that were due.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import Any
 
 from blake3 import blake3
 
-from rollout.common.hub import judge
+from rollout.common.hub import expected_errors, judge
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record
 from rollout.errors import DataError, DataNotFound
+from rollout.models.hub.one_file import pin_data
 from rollout.types import Row
 
 STREAM_WINDOW = 1024
@@ -115,7 +116,7 @@ class StreamSource:
 
     def _good_rows(self) -> Iterator[Row]:
         self.bad = BadRecords()
-        for index, record in enumerate(self._records):
+        for index, record in enumerate(_read(self._records)):
             try:
                 yield map_record(self._mapping, jsonable(record))
             except BadRecord as error:
@@ -150,6 +151,7 @@ def open_stream(
     Its length comes from the data set's own description; where that is silent, or bad records are
     skipped, the stream is read through once to count. Raises DataError.
     """
+    name = _pinned(name)
     records = _load(name, streaming=True)
     digest = f"blake3:{blake3(_canonical(_identity(name, records))).hexdigest()}"
     length = _declared_length(records, name.split) if on_bad == "Fail" else None
@@ -160,9 +162,31 @@ def open_stream(
     return StreamSource(records, length, mapping, on_bad=on_bad, digest=digest)
 
 
+def _pinned(name: DatasetName) -> DatasetName:
+    """The same at one commit, where the hub tells it: a stream is opened again, and is to be what it was."""
+    if Path(name.path).exists():
+        return name
+    return replace(name, revision=pin_data(name.path, name.revision))
+
+
+def _read(records: Iterable[Any]) -> Iterator[Any]:
+    """Records of a stream. Raises HubUnreachable, or DataError, where it breaks off."""
+    num_read = 0
+    try:
+        for record in records:
+            num_read += 1
+            yield record
+    except expected_errors() as error:
+        kind = judge(error, DataError)
+        raise kind(
+            f"the stream broke off after {num_read} records ({str(error).strip()[:160] or type(error).__name__});"
+            f" the rows before it are not lost: begin again when the hub answers"
+        ) from error
+
+
 def _count(records: Any, name: DatasetName, mapping: FieldMapping, on_bad: OnBadRecord) -> int:
     bad, num_good = BadRecords(), 0
-    for index, record in enumerate(records):
+    for index, record in enumerate(_read(records)):
         try:
             map_record(mapping, jsonable(record))
             num_good += 1

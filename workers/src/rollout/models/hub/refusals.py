@@ -18,16 +18,29 @@ UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubQuestion:
-    """What was asked for. ``kind`` is ``model`` or ``data``; ``offline``: the hub was not to be asked."""
+    """What was asked for. ``kind`` is ``model`` or ``data``; ``offline``: the hub was not to be asked. ``file``: one file of it."""
 
     kind: str
     repo: str
     revision: str | None = None
     offline: bool = False
+    file: str = ""
 
     def __str__(self) -> str:
         at = f" at revision {self.revision}" if self.revision else ""
-        return f"{self.kind} hf://{'datasets/' if self.kind == 'data' else ''}{self.repo}{at}"
+        return f"{self.kind} hf://{'datasets/' if self.kind == 'data' else ''}{self.repo}{'/' if self.file else ''}{self.file}{at}"
+
+    @property
+    def command(self) -> str:
+        """What ``hf download`` is told."""
+        if self.kind == "model":
+            return self.repo
+        return f"--repo-type dataset {self.repo} {self.file}".rstrip()
+
+    @property
+    def instead(self) -> str:
+        """What else a manifest may name."""
+        return "file:///folder" if self.kind == "model" else "a file of this machine"
 
     @property
     def kept_as(self) -> str:
@@ -160,6 +173,6 @@ def _of_silence(asked: HubQuestion, error: Exception, missing: type[RolloutError
     reached = "was not asked" if asked.offline else "did not give it"
     return kind(
         f"{asked} is not in the local cache and the hub {reached} ({first_line(error)}). "
-        f"Download it once where there is a network (`hf download {asked.repo}`), set HF_HOME to a "
-        f"cache that has it, or use file:///folder"
+        f"Download it once where there is a network (`hf download {asked.command}`), set HF_HOME to a "
+        f"cache that has it, or use {asked.instead}"
     )
