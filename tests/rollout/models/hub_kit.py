@@ -17,14 +17,14 @@ from rollout.models.files import digest_model
 
 CHUNK = 4096
 ASKER = f"""
-import json, sys, time
+import json, os, sys, time
 slept = []
 time.sleep = slept.append
 from huggingface_hub import constants
 constants.DOWNLOAD_CHUNK_SIZE = {CHUNK}  # files here are small: bytes are kept in parts of this size
 constants.HF_HUB_ETAG_TIMEOUT = constants.HF_HUB_DOWNLOAD_TIMEOUT = 10
 import rollout.models.hub.files as files
-files.SPARE_BYTES = 0
+files.SPARE_BYTES = int(os.environ.get("SPARE_BYTES", 0))
 from rollout.data.files import find_files
 from rollout.errors import RolloutError
 from rollout.models.hub.one_file import pin_data

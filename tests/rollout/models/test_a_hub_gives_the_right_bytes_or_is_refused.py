@@ -111,20 +111,47 @@ def test_bytes_of_another_digest_are_asked_for_twice_and_never_kept(tmp_path):
     assert always.sent[SHARDS[0]] == 0
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare here")
-def test_a_disk_that_is_too_small_is_named_before_anything_is_downloaded(tmp_path):
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of 40 KiB, and what makes it larger."""
     home = tmp_path / "home"
     home.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(home)])
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(home)]
+    if shutil.which("mount") is None or subprocess.run(mount).returncode:
         pytest.skip("no file system may be mounted here")
+    larger = ["mount", "-o", "remount,size=4m", str(home)]
+    yield home, lambda: subprocess.run(larger, check=True)
+    subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+def test_a_disk_that_is_too_small_is_named_before_anything_is_downloaded(small_disk):
+    home, _ = small_disk
     repo = model_repo(8)
-    try:
-        with open_hub({"acme/tiny": repo}) as hub, asker(hub.address, home) as one:
-            said = one.fetch("hf://acme/tiny")
-    finally:
-        subprocess.run(["umount", "-l", str(home)], check=True)
+    with open_hub({"acme/tiny": repo}) as hub, asker(hub.address, home) as one:
+        said = one.fetch("hf://acme/tiny")
 
     assert said["kind"] == "StoreError"
     assert "hf://acme/tiny" in said["words"] and "HF_HOME" in said["words"]
     assert "MiB free" in said["words"] and repo.sent.total() == 0
+
+
+def test_a_disk_that_fills_in_the_middle_is_named_and_a_repeat_goes_on(small_disk, tmp_path):
+    home, enlarge = small_disk
+    repo = model_repo(9)
+    files = repo.commits[repo.refs["main"]]
+    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in SHARDS}
+    believed = {"SPARE_BYTES": str(-(1 << 30))}  # what is free by the count is taken by another
+    with open_hub({"acme/tiny": repo}) as hub, asker(hub.address, home, **believed) as one:
+        full = one.fetch("hf://acme/tiny")
+        kept = {name: one.kept("acme/tiny", digest) for name, digest in digests.items()}
+        enlarge()
+        repo.heal()
+        said = one.fetch("hf://acme/tiny")
+
+    assert full["kind"] == "StoreError", full
+    assert "is full" in full["words"] and "hf://acme/tiny" in full["words"]
+    assert right(repo, said, tmp_path / "files")
+    assert sum(kept.values()) > 0
+    assert {name: repo.sent[name] for name in SHARDS} == {
+        name: len(files[name]) - kept[name] for name in SHARDS
+    }

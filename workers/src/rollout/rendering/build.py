@@ -9,6 +9,7 @@ from rollout.rendering.chat import ChatRenderer, build_chat_renderer
 from rollout.rendering.plain import PlainRenderer, build_plain_renderer
 from rollout.rendering.template import compile_template
 from rollout.rendering.tokenizer import ModelTokenizer, load_tokenizer
+from rollout.rendering.vocabulary import require_own_tokenizer
 
 
 def build_renderer(
@@ -17,10 +18,11 @@ def build_renderer(
     """The renderer of a model folder.
 
     ``chat_template`` is ``plain``, ``chatml``, ``llama3``, Jinja text, or None for the model's own (and
-    plain where it has none). Raises SpecError for a broken tokenizer or template, or when nothing in
-    them could end a turn.
+    plain where it has none). Raises SpecError for a broken tokenizer or template, for the tokenizer of another
+    model, or when nothing in them could end a turn.
     """
     tokenizer = load_tokenizer(model_path)
+    require_own_tokenizer(tokenizer, model_path)
     text = _choose(tokenizer, chat_template)
     if text is None:
         return build_plain_renderer(tokenizer)

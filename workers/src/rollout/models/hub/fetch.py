@@ -48,14 +48,14 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
 
 def _fetch_or_find(asked: HubQuestion) -> Path:
     """From the hub; where it does not give what is cached already, from the cache, as its own library does."""
-    from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+    from huggingface_hub.errors import RevisionNotFoundError
 
     bound_waits()
     try:
         return _fetch(asked.repo, asked.revision)
     except RevisionNotFoundError:
         raise
-    except (HubUnreachable, HfHubHTTPError, OSError):
+    except (HubUnreachable, *expected_errors()):
         found = _find_whole(asked)
         if found is None:
             raise

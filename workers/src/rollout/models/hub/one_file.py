@@ -62,7 +62,6 @@ def _find_cached(asked: HubQuestion) -> Path:
 
 def _fetch_or_find(asked: HubQuestion) -> Path:
     from huggingface_hub.errors import (
-        HfHubHTTPError,
         LocalEntryNotFoundError,
         RemoteEntryNotFoundError,
         RevisionNotFoundError,
@@ -73,7 +72,7 @@ def _fetch_or_find(asked: HubQuestion) -> Path:
         return _fetch(asked)
     except (RevisionNotFoundError, RemoteEntryNotFoundError):
         raise
-    except (HubUnreachable, HfHubHTTPError, OSError) as error:
+    except (HubUnreachable, *expected_errors()) as error:
         try:
             return _find_cached(asked)
         except LocalEntryNotFoundError:
