@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from local_jobs import start_job
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 from typer.testing import CliRunner
@@ -191,3 +192,56 @@ def test_letters_and_texts_are_scored_as_a_plain_forward_scores_them(here, monke
         accuracy = measured["metrics"]["accuracy"]["value"]
         assert accuracy == measured["metrics"]["acc"]["value"]
         assert 0 < accuracy < 1
+
+
+BESIDE = """
+apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {{name: beside}}
+spec:
+  model: {{uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=512"}}
+  train:
+    algorithm: {{grpo: {{promptsPerStep: 2, groupSize: 4}}}}
+    environment: {{builtin: {{name: arithmetic}}}}
+    rewards: [{{python: {{path: even.py, function: even}}}}]
+    sampling: {{maxNewTokens: 4}}
+    optimizer: {{adamw: {{learningRate: "1e-3"}}}}
+    maxSteps: 2
+  numerics: {{mode: Fast}}
+  evaluations:
+  - suite: {{builtin: {{name: mmlu, parameters: [{{name: uri, value: {uri}}}]}}}}
+    atStart: true
+    everySteps: 1
+"""
+
+
+@pytest.mark.slow
+def test_steps_of_a_training_run_are_measured_by_likelihood(here):
+    job = start_job(here / "trained", manifest=BESIDE.format(uri=here / "test.jsonl"))
+    job.finish()
+
+    with open_ledger(job.run_dir) as ledger:
+        steps = [
+            [one.trajectory.rewards for one in ledger.evaluation_samples("mmlu", "report", step)]
+            for step in (0, 1, 2)
+        ]
+    assert [len(one) for one in steps] == [len(steps[0])] * 3
+    assert all("mmlu/acc_norm" in rewards for step in steps for rewards in step)
+    assert steps[0] != steps[2], "what was trained must change the log-likelihoods"
+
+
+def test_an_answer_longer_than_a_reply_may_be_ends_the_run_by_name(here, monkeypatch):
+    rows = rows_of(here / "test.jsonl")[:2]
+    write_rows(
+        here / "long.jsonl", [{**row, "choices": ["a " * 400, "b", "c", "d"]} for row in rows]
+    )
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("ROLLOUT_HOME", str(here / "runs"))
+    words = ["--suite", "mmlu-continuation", "--parameter", "mmlu-continuation.uri=long.jsonl"]
+
+    done = CliRunner().invoke(
+        app, ["eval", "--model", f"file://{here / 'model'}", *words, "--fast"]
+    )
+
+    assert done.exit_code != 0
+    assert "maxNewTokens is 256; raise it to 8" in done.output + str(done.exception)
