@@ -24,7 +24,8 @@ from rollout.report.gather import open_ledger
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 MERGES = [("Ġ", "A"), ("Ġ", "B"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("o", "n"), ("e", "r")]
-NUM_ROWS = 60
+SAMPLE = Path(__file__).parents[3] / "manifests" / "samples" / "likelihood.yaml"
+NUM_ROWS = 52
 SHOTS = 1
 
 
@@ -230,6 +231,7 @@ def test_steps_of_a_training_run_are_measured_by_likelihood(here):
     assert steps[0] != steps[2], "what was trained must change the log-likelihoods"
 
 
+@pytest.mark.slow
 def test_an_answer_longer_than_a_reply_may_be_ends_the_run_by_name(here, monkeypatch):
     rows = rows_of(here / "test.jsonl")[:2]
     write_rows(
@@ -245,3 +247,18 @@ def test_an_answer_longer_than_a_reply_may_be_ends_the_run_by_name(here, monkeyp
 
     assert done.exit_code != 0
     assert "maxNewTokens is 256; raise it to 8" in done.output + str(done.exception)
+
+
+@pytest.mark.slow
+def test_the_sample_measures_letters_and_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(SAMPLE.parents[2])
+    monkeypatch.setenv("ROLLOUT_HOME", str(tmp_path / "runs"))
+
+    done = CliRunner().invoke(app, ["run", "-f", str(SAMPLE), "--output", "json"])
+
+    assert done.exit_code == 0, (done.output, done.exception)
+    measured = json.loads(done.stdout)["evaluations"]
+    assert [(one["name"], one["metrics"]["num_prompts"]) for one in measured] == [
+        ("mmlu", 8),
+        ("mmlu-continuation", 8),
+    ]
