@@ -122,14 +122,22 @@ def asked_by_the_harness(suite, row, dev):
 
 def scored_by_the_harness(suite, row, context, model, tokenizer):
     choices = SUITES[suite][0](row)[0]
-    lls = []
-    for choice in choices:
-        whole = tokenizer(f"{context} {choice}")["input_ids"]
-        before = tokenizer(context)["input_ids"]
-        with torch.no_grad():
-            logits = model(torch.tensor([whole[:-1]])).logits[0].float()
-        said = torch.log_softmax(logits, -1)[len(before) - 1 :]
-        lls.append(float(said.gather(1, torch.tensor(whole[len(before) :])[:, None]).sum()))
+    before = tokenizer(context)["input_ids"]
+    wholes = [tokenizer(f"{context} {choice}")["input_ids"] for choice in choices]
+    longest = max(map(len, wholes))
+    padded = [
+        [*whole[:-1], *[0] * (longest - len(whole))] for whole in wholes
+    ]  # on the right: unseen
+    with torch.no_grad():
+        said = torch.log_softmax(model(torch.tensor(padded)).logits.float(), -1)
+    lls = [
+        float(
+            said[
+                n, len(before) - 1 + np.arange(len(whole) - len(before)), whole[len(before) :]
+            ].sum()
+        )
+        for n, whole in enumerate(wholes)
+    ]
     lengths = np.array([float(len(one)) for one in choices])
     sizes = np.array([float(len(one.encode())) for one in choices])
     found = [np.array(lls), np.array(lls) / lengths, np.array(lls) / sizes]
