@@ -152,8 +152,10 @@ class FilesystemStore:
 
     def _make_folders(self, names: Sequence[str]) -> None:
         """All at once where they are flushed: else most of a run's first hundred steps would wait for a flush of their own."""
+        there = {entry.name for entry in os.scandir(self._files.root)}
         for name in names:
-            (self._files.root / name).mkdir(exist_ok=True)
+            if name not in there:
+                (self._files.root / name).mkdir(exist_ok=True)
         self._flush(self._files.root)
         self._known.update(names)
 
