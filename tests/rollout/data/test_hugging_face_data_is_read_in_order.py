@@ -1,14 +1,20 @@
 import json
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "supervisor"))
+
+from hub_stand_in import place_gsm8k
 
 from rollout.data import hugging_face
 from rollout.data.build import build_order, build_source
 from rollout.data.cursor import DataCursor, take
 from rollout.data.hugging_face import DatasetName, StreamSource, open_dataset, open_stream
 from rollout.data.rows.mapping import FieldMapping
-from rollout.errors import DataError, HubUnreachable, SpecError
+from rollout.errors import DataError, DataNotFound, HubUnreachable, SpecError
 from rollout_api.v1alpha1.data import Data
 
 QA = FieldMapping(prompt_field="question", answer_field="answer")
@@ -169,3 +175,18 @@ def test_a_stream_that_breaks_off_is_told_as_a_hub_that_went(monkeypatch):
     source = StreamSource(records(), 2, QA, on_bad="Fail", digest="blake3:0")
     with pytest.raises(HubUnreachable, match=r"broke off after 1 records \(Server Disconnected"):
         source.rows([0, 1])
+
+
+def test_a_cache_that_has_another_commit_is_not_taken_for_the_one_that_is_named(
+    tmp_path, monkeypatch
+):
+    import datasets
+
+    place_gsm8k(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    there = DatasetName(path="openai/gsm8k", name="main", split="test", revision="0" * 40)
+    other = DatasetName(path="openai/gsm8k", name="main", split="test", revision="1" * 40)
+
+    assert len(open_dataset(there, QA)) == 1319
+    with pytest.raises(DataNotFound, match=f"is of commit {'0' * 40}.* did not give {'1' * 40}"):
+        open_dataset(other, QA)

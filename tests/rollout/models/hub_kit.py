@@ -36,6 +36,11 @@ for line in sys.stdin:
     try:
         if uri.startswith("pin "):
             said = {{"commit": pin_data(uri.removeprefix("pin "), revision)}}
+        elif uri.startswith("load "):
+            from rollout.data.hugging_face import DatasetName, open_dataset
+            from rollout.data.rows.mapping import FieldMapping
+            name = DatasetName(path=uri.removeprefix("load "), revision=revision)
+            said = {{"rows": len(open_dataset(name, FieldMapping(prompt_field="prompt")))}}
         elif uri.startswith("hf://datasets/"):
             found = find_files(uri, Path(), Path())[0]
             said = {{"path": str(found), "text": found.read_text()}}
@@ -53,7 +58,12 @@ class Asker:
 
     def __init__(self, address: str, home: Path, **environment: str) -> None:
         self.cache = home / "hub"
-        settings = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
+        settings = {
+            "HF_ENDPOINT": address,
+            "HF_HOME": str(home),
+            "HF_HUB_OFFLINE": "0",
+            "HF_DATASETS_OFFLINE": "0",
+        }
         here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": here, "NO_PROXY": "*"}
         outside = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
@@ -134,7 +144,9 @@ def model_repo(seed: int, **wrong) -> Repo:
 
 def data_repo(**wrong) -> Repo:
     """A data set of one file kept elsewhere, other rows at ``v1`` than at ``main``."""
-    commits = {f"{nth:040x}": {"rows/train.jsonl": rows(nth)} for nth in (1, 2)}
+    commits = {
+        f"{nth:040x}": {"rows/train.jsonl": rows(nth), "README.md": b"# rows"} for nth in (1, 2)
+    }
     first, second = commits
     refs = {"main": second, "v1": first, "refs/convert/x": first}
     return Repo(commits=commits, refs=refs, large=frozenset({"rows/train.jsonl"}), **wrong)

@@ -23,7 +23,9 @@ FAULTS = ("429", "500", "503", "reset", "cut", "truncated", "slow", "whole")
 PIECE = 1000
 CUT_OFF = 4
 """Answers that are under way when a hub goes: they are cut off."""
-API = re.compile(r"^/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|refs)(?:/([^/]+))?)?$")
+API = re.compile(
+    r"^/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|refs|auth-check)(?:/([^/]+))?)?$"
+)
 RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
@@ -192,6 +194,9 @@ class Answers(BaseHTTPRequestHandler):
                 for n, c in repo.refs.items()
             ]
             self._json({"branches": found, "converts": [], "tags": []})
+            return
+        if what == "auth-check":
+            self._refuse(repo.gate, "GatedRepo") if repo.gate else self._json({})
             return
         commit = self._commit(repo, unquote(revision or "main"))
         if commit is None:

@@ -64,3 +64,19 @@ def test_a_data_file_goes_on_where_it_broke_off_and_other_bytes_are_not_kept(tmp
     assert broken["kind"] == "HubUnreachable" and 0 < kept < len(rows(2))
     assert spoilt.get("kind") is None or "nothing of them is kept" in spoilt["words"]
     assert said["text"].encode() == rows(2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "revision", "says"),
+    [
+        ({"gate": 401}, None, "is gated: accept its terms at http"),
+        ({"gate": 403}, None, "is gated: accept its terms at http"),
+        ({}, "v9", "there are main, v1"),
+    ],
+)
+def test_a_data_set_that_is_not_to_be_had_is_told_with_the_fix(tmp_path, wrong, revision, says):
+    with open_hub({NAME: data_repo(**wrong)}) as hub, asker(hub.address, tmp_path / "home") as one:
+        said = one.fetch("load acme/rows", revision)
+
+    assert said["kind"] == "DataNotFound"
+    assert says in said["words"] and "hf://datasets/acme/rows" in said["words"]

@@ -7,6 +7,7 @@ resumed run skips to its block and goes on with exactly the rows that were due.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -19,10 +20,12 @@ from blake3 import blake3
 from rollout.common.hub import expected_errors, judge
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record
-from rollout.errors import DataError, DataNotFound
+from rollout.errors import DataError, DataNotFound, RolloutError
 from rollout.models.hub.one_file import pin_data
+from rollout.models.hub.refusals import HubQuestion, ask_for_access, known_cause
 from rollout.types import Row
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 STREAM_WINDOW = 1024
 """Rows shuffled together, and kept in memory, when streaming."""
 
@@ -129,6 +132,7 @@ def open_dataset(
 ) -> ArrowSource:
     """Load a data set and check every record. Raises DataError."""
     dataset = _load(name, streaming=False)
+    _require_revision(dataset, name)
     kept, bad, content = [], BadRecords(), blake3()
     for index, record in enumerate(dataset):
         plain = jsonable(record)
@@ -227,12 +231,39 @@ def _load(name: DatasetName, *, streaming: bool) -> Any:
             revision=name.revision,
             streaming=streaming,
         )
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        kind = judge(error, DataNotFound, offline=datasets.config.HF_HUB_OFFLINE)
-        raise kind(
-            f"{name} cannot be loaded: {str(error).strip().splitlines()[0][:300]}. A data set of the hub "
-            f"must be in the cache (HF_HOME) when there is no network."
-        ) from error
+    except (*expected_errors(), ValueError, datasets.exceptions.DatasetsError) as error:
+        raise _refuse(name, error) from error
+
+
+def _refuse(name: DatasetName, error: Exception) -> RolloutError:
+    import datasets
+
+    offline = datasets.config.HF_HUB_OFFLINE
+    asked = HubQuestion(kind="data", repo=name.path, revision=name.revision, offline=offline)
+    known = known_cause(asked, error, DataNotFound)
+    if known is None and isinstance(error, datasets.exceptions.DatasetNotFoundError):
+        known = ask_for_access(asked, DataNotFound)  # the library has dropped what the hub said
+    if known is not None:
+        return known
+    kind = judge(error, DataNotFound, offline=offline)
+    said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return kind(
+        f"{name} cannot be loaded: {said}. A data set of the hub must be in the cache (HF_HOME) when there is no network."
+    )
+
+
+def _require_revision(dataset: Any, name: DatasetName) -> None:
+    """Raise DataNotFound where the library took another commit from its cache than was asked for: the newest that it has."""
+    if name.revision is None or Path(name.path).exists():
+        return
+    wanted = pin_data(name.path, name.revision) or ""
+    folders = {Path(one["filename"]).parent.name for one in dataset.cache_files}
+    found = sorted(one for one in folders if _COMMIT.fullmatch(one))
+    if _COMMIT.fullmatch(wanted) and any(one != wanted for one in found):
+        raise DataNotFound(
+            f"{name} is not in the cache: what is there is of commit {found[0]}, and the hub did not give {wanted};"
+            f" download that once where there is a network, or name the commit that is there"
+        )
 
 
 def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:

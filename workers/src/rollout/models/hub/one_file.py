@@ -32,15 +32,17 @@ def fetch_data_file(repo: str, name: str, revision: str | None) -> Path:
 
 
 def pin_data(repo: str, revision: str | None) -> str | None:
-    """The commit of a data set's revision; ``revision`` itself where the hub does not tell it, or is not to be asked."""
+    """The commit of a data set's revision, by the hub or by the cache; ``revision`` itself where neither tells it."""
     from huggingface_hub import HfApi, is_offline_mode
 
-    if is_offline_mode():
-        return revision
-    bound_waits()
+    offline = is_offline_mode()
+    if not offline:
+        bound_waits()
     try:
         return ask(
-            lambda: HfApi().resolve_revision(repo, repo_type=KIND, revision=revision)
+            lambda: HfApi().resolve_revision(
+                repo, repo_type=KIND, revision=revision, local_files_only=offline
+            )
         ).resolved
     except (*expected_errors(), HubUnreachable):
         return revision

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.common.hub import causes, judge
-from rollout.errors import RolloutError, SpecError, StoreError
+from rollout.common.hub import causes, expected_errors, judge
+from rollout.errors import HubUnreachable, RolloutError, SpecError, StoreError
 
 NAMES_MAX = 20
 """Revisions that are named where the one that was asked for is not there."""
@@ -57,11 +57,18 @@ def refuse(asked: HubQuestion, error: Exception, missing: type[RolloutError]) ->
 
     if isinstance(error, HFValidationError):
         return SpecError(f"{asked}: expected hf://owner/name ({first_line(error)})")
+    return known_cause(asked, error, missing) or _of_silence(asked, error, missing)
+
+
+def known_cause(
+    asked: HubQuestion, error: BaseException, missing: type[RolloutError]
+) -> RolloutError | None:
+    """The error to raise where the hub has said why, or the disk; else None."""
     if said := _of_answer(asked, error):
         return missing(f"{asked}{said}")
-    if isinstance(error, OSError) and error.errno in (*FULL, *UNWRITABLE):
-        return _of_disk(asked, error)
-    return _of_silence(asked, error, missing)
+    disk = (one for one in causes(error) if isinstance(one, OSError))
+    full = next((one for one in disk if one.errno in (*FULL, *UNWRITABLE)), None)
+    return None if full is None else _of_disk(asked, full)
 
 
 def first_line(error: BaseException) -> str:
@@ -70,7 +77,22 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0][:160]
 
 
-def _of_answer(asked: HubQuestion, error: Exception) -> str:
+def ask_for_access(asked: HubQuestion, missing: type[RolloutError]) -> RolloutError | None:
+    """The error to raise where the hub, asked once more, says that one may not read; None where one may, or it is silent."""
+    from huggingface_hub import HfApi
+
+    if asked.offline:
+        return None
+    try:
+        HfApi().auth_check(asked.repo, repo_type=asked.kept_as)
+    except HubUnreachable:
+        return None
+    except expected_errors() as error:
+        return known_cause(asked, error, missing)
+    return None
+
+
+def _of_answer(asked: HubQuestion, error: BaseException) -> str:
     """What the hub has said, with the fix; empty where it said nothing that a user can mend."""
     from huggingface_hub import errors
 
