@@ -56,7 +56,7 @@ class Stage:
     def at_work(self) -> bool:
         """Running, as the status says and as it is, with everything told that was done."""
         run, status = self.run, self.run.get("status", {})
-        if not run or not self.holds("Ready", "True", "Running"):
+        if not run or not self.holds("Ready", "True", "Running") or self.stops():
             return False
         generation = run["metadata"]["generation"]
         told = status.get("observedGeneration") == status.get("settingsGeneration") == generation
@@ -65,6 +65,10 @@ class Stage:
         same = learner.get("restarts", 0) == self.restarts
         same &= self.loose or attempt == self.resumed + 1
         return told and same and self._complete(learner.get("incarnation"))
+
+    def stops(self) -> bool:
+        """Whether a coordinator was told to: whatever becomes of its pods then is the end of a suspension."""
+        return any(pod["metadata"]["uid"] in self.cluster.stopped for pod in self.pods())
 
     def may_end(self) -> bool:
         """At work, and the run's Secret is there, named by the token keys: who has no pods left needs it no more.
@@ -115,14 +119,9 @@ def _suspended(stage: Stage) -> bool:
     return stage.holds("Suspended")
 
 
-def _told_to_stop(stage: Stage) -> bool:
-    """The coordinator was, and may not have stopped yet."""
-    return any(pod["metadata"]["uid"] in stage.cluster.stopped for pod in stage.pods())
-
-
 def _stops_or_has_stopped(stage: Stage) -> bool:
     """A coordinator whose certificate is gone is told nothing: then the suspension comes to its end."""
-    return _told_to_stop(stage) or _suspended(stage)
+    return stage.stops() or _suspended(stage)
 
 
 def _fail_a_rank(stage: Stage) -> None:

@@ -16,8 +16,8 @@ from run_stories import ACTS, ANSWERS_FROM, ENDS, SAVES_FROM, WITHOUT_A_LEARNER,
 from simulate_operator import simulate, simulate_one_fault, undisturbed
 
 LONG = 1800
-BROKE_ONCE = (689868029,)
-"""Fresh seeds that came to another end: one that ended while its Secret was still being put right."""
+BROKE_ONCE = (689868029, 396230783)
+"""Fresh seeds that came to another end: one that ended while its Secret was still being put right, one that failed while it stopped."""
 KNOWN = (9, 62, *range(100, 120), *BROKE_ONCE)
 """The first two: many kinds of faults, and each of a watch's. Fresh ones are explored in the long tier."""
 WHOLE_LIFE = 12
