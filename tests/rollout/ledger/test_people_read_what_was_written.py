@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from ledger_kit import (
@@ -123,7 +121,7 @@ async def test_a_sample_is_found_by_its_task_and_place(filled, read_ledger, tmp_
         found = reader.sample("t/2", 1)
         whole = reader.trace(found.trajectory_id)
         outline = msgspec.convert(whole.trajectory, Outline, from_attributes=True)
-        assert found == replace(whole, trajectory=outline)
+        assert found == msgspec.structs.replace(whole, trajectory=outline)
         with pytest.raises(LedgerError, match="no sample 9 of task 't/2'"):
             reader.sample("t/2", 9)
 
