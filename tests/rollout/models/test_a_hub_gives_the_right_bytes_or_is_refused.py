@@ -155,3 +155,19 @@ def test_a_disk_that_fills_in_the_middle_is_named_and_a_repeat_goes_on(small_dis
     assert {name: repo.sent[name] for name in SHARDS} == {
         name: len(files[name]) - kept[name] for name in SHARDS
     }
+
+
+def test_processes_that_download_the_same_at_once_fetch_it_once(tmp_path):
+    repo = model_repo(10, share=1.0, faults=("slow",))
+    files = repo.commits[repo.refs["main"]]
+    with (
+        open_hub({"acme/tiny": repo}) as hub,
+        asker(hub.address, tmp_path / "home") as one,
+        asker(hub.address, tmp_path / "home") as two,
+    ):
+        one.ask("hf://acme/tiny")
+        two.ask("hf://acme/tiny")
+        both = [one.answer(), two.answer()]
+
+    assert right(repo, both[0], tmp_path / "files") and both[0]["digest"] == both[1]["digest"]
+    assert {name: repo.sent[name] for name in SHARDS} == {name: len(files[name]) for name in SHARDS}
