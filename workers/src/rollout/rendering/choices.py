@@ -38,8 +38,7 @@ def render_choices(
     before = render_before(renderer, text)
     said = text.rstrip()
     return tuple(
-        _split(renderer.render_text(said + text[len(said) :] + choice), before, said, choice)
-        for choice in choices
+        _split(renderer.render_text(text + choice), before, said, choice) for choice in choices
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rollout.errors import ModelNotFound, SpecError, StoreError
 from rollout.models.files import digest_model
-from rollout.runs.export.adapter import HUB, AdapterFacts, peft_config
+from rollout.runs.export.adapter import AdapterFacts, name_base, peft_config
 from rollout.runs.export.base import copy_description, copy_tokenizer, set_dtype
 from rollout.runs.export.export import SHARD_BYTES, Exported
 from rollout.runs.export.folder import is_taken
@@ -20,7 +20,7 @@ from rollout.runs.export.lineage import Base, Form, Lineage
 from rollout.runs.export.writing import Content, find_same, write_model, write_peft
 from rollout.service.calls import ALPHA
 from rollout.service.kept.places import STATES, WEIGHTS, tensor_file
-from rollout.service.reading.finding import OpenedModel, base_uri, open_model
+from rollout.service.reading.finding import OpenedModel, base_uri, open_by_id
 from rollout.service.reading.saves import FoundSave, find_save
 from rollout.weights.merging import OpenWeights, as_stored, for_peft, open_weights
 from rollout.weights.numbers import FLOATS
@@ -67,7 +67,7 @@ def export_saved(opened: OpenedModel, base: Path, target: Path, export: SavedExp
 def export_for_client(service: Path, base: Path, path: str, target: Path) -> None:
     """What a path of clients names: weights as a whole model, a state as an adapter. Raises as ``export_saved``."""
     model_id, kind, name = path.rsplit("://", 1)[-1].split("/")
-    opened = open_model(service, model_id)
+    opened = open_by_id(service, model_id)
     if opened is None:
         raise SpecError(f"no model {model_id!r} in the book of {service}")
     with opened:
@@ -134,7 +134,7 @@ def _describe(source: _Source, work: Path, names: Sequence[str]) -> None:
     adapter, uri = source.opened.model.adapter, _base_uri(source.opened)
     assert adapter is not None
     copy_tokenizer(source.base, work)
-    base = uri.removeprefix(HUB) if uri.startswith(HUB) else str(source.base)
+    base = name_base(uri, source.base)
     write_peft(work, peft_config(AdapterFacts(rank=adapter.rank, alpha=ALPHA, base=base), names))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import count
 
 from aiohttp import web
 
@@ -12,17 +11,15 @@ from rollout.console.models.counting import ModelCounts
 from rollout.console.models.overview import read_head
 from rollout.console.models.places import COUNTS, answer_of_model
 from rollout.console.render import render
-from rollout.ledger.sqlite.call_reader import CallBookReader
 from rollout.service.reading.decoding import decode_thing
 from rollout.service.reading.finding import OpenedModel
+from rollout.service.reading.saves import read_changes
 from rollout.service.registry import (
     PATH_SCHEME,
     AnySaved,
-    SavedChange,
     SavedStanding,
     SavedState,
     SavedVersion,
-    change_standing,
 )
 
 PAGE_ROWS = 50
@@ -56,18 +53,6 @@ def read_saved(opened: OpenedModel, page: int) -> list[SavedLine]:
         )
         lines.append(line)
     return lines
-
-
-def read_changes(book: CallBookReader, saved: AnySaved) -> SavedStanding:
-    """What became of something saved: its changes are numbered from 0. Raises LedgerError."""
-    standing = SavedStanding(expires_at=saved.expires_at)
-    for number in count():
-        found = book.thing(SavedChange.__name__, f"{saved.id}#{number}")
-        change = None if found is None else decode_thing(found)
-        if not isinstance(change, SavedChange):
-            break
-        standing = change_standing(standing, change)
-    return standing
 
 
 @routes.get("/models/{model}/saved")

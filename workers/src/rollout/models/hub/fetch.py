@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rollout.common.hub import expected_errors
-from rollout.errors import HubUnreachable, ModelNotFound, RolloutError
+from rollout.errors import HubUnreachable, ModelNotFound
 from rollout.models.files import check_model, placed_models
 from rollout.models.hub.client import ask, bound_waits, understand
 from rollout.models.hub.files import HubFile, is_digest, place_files, repository_folder
-from rollout.models.hub.refusals import HubQuestion, refuse
+from rollout.models.hub.refusals import HubQuestion, named
 
 ALLOW_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
 IGNORE_PATTERNS = ["*/*"]
@@ -37,12 +37,8 @@ def fetch_model(repo: str, revision: str | None, *, offline: bool = False) -> tu
     placed = placed_models()
     cached_only = offline or placed is not None or is_offline_mode()
     asked = HubQuestion(kind="model", repo=repo, revision=revision, offline=cached_only)
-    try:
+    with named(asked, ModelNotFound):
         folder = _find_cached(repo, revision, placed) if cached_only else _fetch_or_find(asked)
-    except RolloutError as error:
-        raise type(error)(f"{asked}: {error}") from error
-    except expected_errors() as error:
-        raise refuse(asked, error, ModelNotFound) from error
     return folder, folder.name if _COMMIT.fullmatch(folder.name) else (revision or "")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rollout.common.hub import expected_errors
-from rollout.errors import DataNotFound, HubUnreachable, RolloutError
+from rollout.errors import DataNotFound, HubUnreachable
 from rollout.models.hub.client import ask, bound_waits, understand
 from rollout.models.hub.files import HubFile, is_digest, place_files, repository_folder
-from rollout.models.hub.refusals import HubQuestion, refuse
+from rollout.models.hub.refusals import HubQuestion, named
 
 KIND = "dataset"
 
@@ -23,12 +23,8 @@ def fetch_data_file(repo: str, name: str, revision: str | None) -> Path:
 
     offline = is_offline_mode()
     asked = HubQuestion(kind="data", repo=repo, revision=revision, file=name, offline=offline)
-    try:
+    with named(asked, DataNotFound):
         return _find_cached(asked) if offline else _fetch_or_find(asked)
-    except RolloutError as error:
-        raise type(error)(f"{asked}: {error}") from error
-    except expected_errors() as error:
-        raise refuse(asked, error, DataNotFound) from error
 
 
 def pin_data(repo: str, revision: str | None) -> str | None:

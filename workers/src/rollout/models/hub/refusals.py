@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,17 @@ def refuse(asked: HubQuestion, error: Exception, missing: type[RolloutError]) ->
     if isinstance(error, HFValidationError):
         return SpecError(f"{asked}: expected hf://owner/name ({first_line(error)})")
     return known_cause(asked, error, missing) or _of_silence(asked, error, missing)
+
+
+@contextmanager
+def named(asked: HubQuestion, missing: type[RolloutError]) -> Iterator[None]:
+    """What is raised while it is fetched says what was asked for; what the hub's library raises as ``refuse`` has it."""
+    try:
+        yield
+    except RolloutError as error:
+        raise type(error)(f"{asked}: {error}") from error
+    except expected_errors() as error:
+        raise refuse(asked, error, missing) from error
 
 
 def known_cause(

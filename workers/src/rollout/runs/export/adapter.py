@@ -31,15 +31,19 @@ def adapter_config(config: WorkerConfig, base: Path, names: Sequence[str]) -> di
     lora, model = config.spec.model.lora, config.spec.model
     assert lora is not None
     uri = model.uri or ""
-    on_hub = uri.startswith(HUB)
     facts = AdapterFacts(
         rank=lora.rank,
         alpha=lora.alpha,
-        base=uri.removeprefix(HUB) if on_hub else str(base),
-        revision=model.revision if on_hub else None,
+        base=name_base(uri, base),
+        revision=model.revision if uri.startswith(HUB) else None,
         scores=config.spec.trains_scorer,
     )
     return peft_config(facts, names)
+
+
+def name_base(uri: str, folder: Path) -> str:
+    """How a base is named: as the hub does, or by its folder."""
+    return uri.removeprefix(HUB) if uri.startswith(HUB) else str(folder)
 
 
 def peft_config(facts: AdapterFacts, names: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rollout.errors import LedgerError, SpecError
 from rollout.learner.model.numerics import apply_numerics, runtime_identity
 from rollout.learner.model.parallel import CPU
 from rollout.ledger.sqlite.call_book import BookedCall
-from rollout.service.kept.making import make_call, read_call
+from rollout.service.kept.making import make_call
 from rollout.service.kept.replay import Replay
 from rollout.service.kept.tensors import Keeper
 from rollout.service.line import CallLine
@@ -132,10 +132,9 @@ def _compare(
 ) -> CallDifference | None:
     known = one.chain or ""
     try:
-        read_call(one)
+        made = make_call(model, keeper, line.chain, one)
     except LedgerError as error:
         return CallDifference(call=one.seq, why=str(error), chain=known)
-    made = make_call(model, keeper, line.chain, one)
     if made.answer != one.answer:
         return CallDifference(
             call=one.seq, why="its answer is another", chain=known, again=made.chain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from rollout.errors import SpecError
 from rollout.ledger.sqlite.call_reader import CallBookReader
@@ -78,13 +79,20 @@ def _saved_by(opened: OpenedModel, seq: int, step: int) -> FoundSave | None:
     return FoundSave(saved=saved, seq=seq, chain=call.chain or "", step=step)
 
 
+def read_changes(book: CallBookReader, saved: AnySaved) -> SavedStanding:
+    """What became of something saved: its changes are numbered from 0. Raises LedgerError."""
+    standing = SavedStanding(expires_at=saved.expires_at)
+    for number in count():
+        found = book.thing(SavedChange.__name__, f"{saved.id}#{number}")
+        change = None if found is None else decode_thing(found)
+        if not isinstance(change, SavedChange):
+            break
+        standing = change_standing(standing, change)
+    return standing
+
+
 def _require_there(book: CallBookReader, saved: AnySaved) -> None:
-    standing = SavedStanding()
-    for thing in book.things(SavedChange.__name__):
-        change = decode_thing(thing)
-        if isinstance(change, SavedChange) and change.path == saved.id:
-            standing = change_standing(standing, change)
     try:
-        refuse_gone(saved, standing)
+        refuse_gone(saved, read_changes(book, saved))
     except CallRefused as refusal:
         raise SpecError(str(refusal)) from refusal

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.service.calls import ModelCall
+from rollout.service.calls import ModelCall, SaveForSampler, SaveState
 from rollout.service.kept.tensors import Keeper
 from rollout.service.registry import (
     Registry,
@@ -30,6 +30,8 @@ class KeptSizes:
 
     def to_save(self, model_id: str, call: ModelCall) -> int:
         """The most that a call of a model would save."""
+        if not isinstance(call, SaveForSampler | SaveState):
+            return 0
         model = self.registry.get(ServiceModel, model_id)
         assert model is not None
         weights = self.bases[model.base].weights
