@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,8 @@ class Writer:
             OPERATIONS_MAX
         )
         self.position: int = connection.execute("SELECT position FROM run").fetchone()[0]
+        self._gate = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
@@ -52,15 +55,16 @@ class Writer:
 
     def read(self, operation: Operation[T]) -> Future[T]:
         """Queue an operation: reads stand in line behind the writes, and see them."""
-        if not self._thread.is_alive():
-            raise LedgerError(f"the ledger {self._path} is closed")
         future: Future[T] = Future()
-        try:
-            self._queue.put_nowait((operation, future))
-        except queue.Full:
-            raise LedgerError(
-                f"{OPERATIONS_MAX} writes already wait for the ledger {self._path}: its disk is too slow"
-            ) from None
+        with self._gate:
+            if self._ended:
+                raise self._closed()
+            try:
+                self._queue.put_nowait((operation, future))
+            except queue.Full:
+                raise LedgerError(
+                    f"{OPERATIONS_MAX} writes already wait for the ledger {self._path}: its disk is too slow"
+                ) from None
         return future
 
     def close(self) -> None:
@@ -71,11 +75,26 @@ class Writer:
 
     def _run(self) -> None:
         closing = False
-        while not closing:
-            group, closing = self._next_group()
-            if group:
-                self._commit(group)
+        try:
+            while not closing:
+                group, closing = self._next_group()
+                if group:
+                    self._commit(group)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Nobody waits for what is not written any more."""
+        with self._gate:
+            self._ended = True
+        while not self._queue.empty():
+            item = self._queue.get_nowait()
+            if item is not None and item[1].set_running_or_notify_cancel():
+                item[1].set_exception(self._closed())
         self._connection.close()
+
+    def _closed(self) -> LedgerError:
+        return LedgerError(f"the ledger {self._path} is closed")
 
     def _next_group(self) -> tuple[list[tuple[Operation[Any], Future[Any]]], bool]:
         group: list[tuple[Operation[Any], Future[Any]]] = []
@@ -92,29 +111,32 @@ class Writer:
         return group, True
 
     def _commit(self, group: list[tuple[Operation[Any], Future[Any]]]) -> None:
-        results: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            changes = self._connection.total_changes
-            for operation, future in group:
-                results.append((future, *self._attempt(operation)))
-            position = self.position
-            if self._connection.total_changes > changes:
-                position += 1
-                self._connection.execute("UPDATE run SET position = ?", (position,))
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._abandon()
-            wrapped = wrap(error, self._path)
+            results = self._transact([operation for operation, _ in group])
+        except Exception as error:  # noqa: BLE001 - handed to the callers through their futures
+            wrapped = _wrap_any(error, self._path)
             for _, future in group:
                 future.set_exception(wrapped)
+            self._abandon()
             return
-        self.position = position
-        for future, value, trouble in results:
+        for (_, future), (value, trouble) in zip(group, results, strict=True):
             if trouble is None:
                 future.set_result(value)
             else:
                 future.set_exception(trouble)
+
+    def _transact(self, operations: list[Operation[Any]]) -> list[tuple[Any, BaseException | None]]:
+        """What each of them came to, once all of it is on the disk."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        changes = self._connection.total_changes
+        results = [self._attempt(operation) for operation in operations]
+        position = self.position
+        if self._connection.total_changes > changes:
+            position += 1
+            self._connection.execute("UPDATE run SET position = ?", (position,))
+        self._connection.execute("COMMIT")
+        self.position = position
+        return results
 
     def _attempt(self, operation: Operation[Any]) -> tuple[Any, BaseException | None]:
         """Run one operation; an error of the disk or the file fails the whole transaction."""
@@ -137,8 +159,10 @@ class Writer:
         return None, trouble
 
     def _abandon(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        """Roll back. Where even that fails, so does every later BEGIN, which says so to its callers."""
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
 
 DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
@@ -160,6 +184,12 @@ def wrap(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> LedgerError:
     if name.startswith("SQLITE_IOERR"):
         return LedgerBroken(f"the disk under the ledger {path} failed ({name}: {error})")
     return LedgerError(f"the ledger {path} could not be used ({name}: {error})")
+
+
+def _wrap_any(error: Exception, path: Path) -> LedgerError:
+    if isinstance(error, DATABASE_ERRORS):
+        return wrap(error, path)
+    return LedgerError(f"the ledger {path} could not be used ({type(error).__name__}: {error})")
 
 
 def wrap_system(error: OSError, path: Path) -> LedgerError:
