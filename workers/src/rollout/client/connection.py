@@ -53,8 +53,12 @@ class Reply:
 
     def json(self) -> Any:
         """The body, decoded. Raises UnansweredError."""
+        return self.read(Any)
+
+    def read(self, kind: type[T]) -> T:
+        """The body as a ``kind``; fields that it does not have are left out. Raises UnansweredError."""
         try:
-            return msgspec.json.decode(self.body)
+            return msgspec.json.decode(self.body, type=kind)
         except msgspec.DecodeError as error:
             raise UnansweredError(
                 f"expected JSON, got {self.body[:100]!r} ({error}); is this a training service?"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -52,11 +52,11 @@ class RestClient:
         self, limit: int = 20, offset: int = 0
     ) -> ApiFuture[told.TrainingRunsResponse]:
         """The key's models, newest first."""
-        return self._get(f"training_runs?{_page(limit, offset)}", told.read_runs)
+        return self._get(f"training_runs?{_page(limit, offset)}", told.TrainingRunsResponse)
 
     def get_training_run(self, training_run_id: str) -> ApiFuture[told.TrainingRun]:
         """One of them."""
-        return self._get(f"training_runs/{_part(training_run_id)}", told.read_run)
+        return self._get(f"training_runs/{_part(training_run_id)}", told.TrainingRun)
 
     def get_training_run_by_tinker_path(self, tinker_path: str) -> ApiFuture[told.TrainingRun]:
         """The one that was saved under a path."""
@@ -71,42 +71,27 @@ class RestClient:
     def list_checkpoints(self, training_run_id: str) -> ApiFuture[told.CheckpointsListResponse]:
         """What a model was saved as."""
         path = f"training_runs/{_part(training_run_id)}/checkpoints"
-        return self._get(path, told.read_checkpoints)
+        return self._get(path, told.CheckpointsListResponse)
 
     def list_user_checkpoints(
         self, limit: int = 100, offset: int = 0
     ) -> ApiFuture[told.CheckpointsListResponse]:
         """What all of the key's models were saved as."""
-        return self._get(f"checkpoints?{_page(limit, offset)}", told.read_checkpoints)
+        return self._get(f"checkpoints?{_page(limit, offset)}", told.CheckpointsListResponse)
 
     def list_sessions(
         self, limit: int = 20, offset: int = 0
     ) -> ApiFuture[told.ListSessionsResponse]:
         """The key's sessions."""
-        return self._get(
-            f"sessions?{_page(limit, offset)}",
-            lambda said: told.ListSessionsResponse(sessions=said["sessions"]),
-        )
+        return self._get(f"sessions?{_page(limit, offset)}", told.ListSessionsResponse)
 
     def get_session(self, session_id: str) -> ApiFuture[told.GetSessionResponse]:
         """The models and samplers of one of them."""
-        return self._get(
-            f"sessions/{_part(session_id)}",
-            lambda said: told.GetSessionResponse(
-                training_run_ids=said["training_run_ids"], sampler_ids=said["sampler_ids"]
-            ),
-        )
+        return self._get(f"sessions/{_part(session_id)}", told.GetSessionResponse)
 
     def get_sampler(self, sampler_id: str) -> ApiFuture[told.GetSamplerResponse]:
         """A sampler."""
-        return self._get(
-            f"samplers/{_part(sampler_id)}",
-            lambda said: told.GetSamplerResponse(
-                sampler_id=said["sampler_id"],
-                base_model=said["base_model"],
-                model_path=said["model_path"],
-            ),
-        )
+        return self._get(f"samplers/{_part(sampler_id)}", told.GetSamplerResponse)
 
     def delete_checkpoint(self, training_run_id: str, checkpoint_id: str) -> ApiFuture[None]:
         """Something saved is there no more; ``checkpoint_id`` as lists tell it."""
@@ -148,25 +133,18 @@ class RestClient:
         await self._connection.send(method, path, body)
 
     async def _weights_info(self, path: str) -> told.WeightsInfoResponse:
-        said = (await self._connection.post("weights_info", {"tinker_path": path})).json()
-        return told.WeightsInfoResponse(
-            base_model=said["base_model"],
-            is_lora=said["is_lora"],
-            lora_rank=said["lora_rank"],
-            train_unembed=said["train_unembed"],
-            train_mlp=said["train_mlp"],
-            train_attn=said["train_attn"],
-        )
+        reply = await self._connection.post("weights_info", {"tinker_path": path})
+        return reply.read(told.WeightsInfoResponse)
 
     async def _download(self, place: str, target: Path) -> Path:
         await self._connection.fetch_folder(f"{place}/archive", target)
         return target
 
-    def _get(self, path: str, read: Callable[[Any], T]) -> ApiFuture[T]:
-        return self._run(self._read(path, read))
+    def _get(self, path: str, kind: type[T]) -> ApiFuture[T]:
+        return self._run(self._read(path, kind))
 
-    async def _read(self, path: str, read: Callable[[Any], T]) -> T:
-        return read((await self._connection.get(path)).json())
+    async def _read(self, path: str, kind: type[T]) -> T:
+        return (await self._connection.get(path)).read(kind)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> ApiFuture[T]:
         return ApiFuture(self._connection.run(work))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
-
-from rollout.client.errors import UnansweredError
+from typing import Literal
 
 SCHEME = "tinker://"
 KINDS: dict[str, Literal["training", "sampler"]] = {
@@ -128,64 +126,3 @@ class WeightsInfoResponse:
     train_unembed: bool | None = None
     train_mlp: bool | None = None
     train_attn: bool | None = None
-
-
-def read_checkpoint(said: Any) -> Checkpoint:
-    """A checkpoint as it comes. Raises UnansweredError."""
-    return Checkpoint(
-        checkpoint_id=said["checkpoint_id"],
-        checkpoint_type=said["checkpoint_type"],
-        time=read_time(said["time"]),
-        tinker_path=said["tinker_path"],
-        size_bytes=said.get("size_bytes"),
-        public=said.get("public", False),
-        expires_at=None if said.get("expires_at") is None else read_time(said["expires_at"]),
-    )
-
-
-def read_checkpoints(said: Any) -> CheckpointsListResponse:
-    """A list of them."""
-    cursor = said.get("cursor")
-    return CheckpointsListResponse(
-        checkpoints=[read_checkpoint(one) for one in said["checkpoints"]],
-        cursor=None if cursor is None else read_part(cursor),
-    )
-
-
-def read_run(said: Any) -> TrainingRun:
-    """A model as it comes."""
-    last = {
-        name: None if said.get(name) is None else read_checkpoint(said[name])
-        for name in ("last_checkpoint", "last_sampler_checkpoint")
-    }
-    return TrainingRun(
-        training_run_id=said["training_run_id"],
-        base_model=said["base_model"],
-        model_owner=said["model_owner"],
-        is_lora=said["is_lora"],
-        last_request_time=read_time(said["last_request_time"]),
-        corrupted=said.get("corrupted", False),
-        lora_rank=said.get("lora_rank"),
-        **last,
-    )
-
-
-def read_runs(said: Any) -> TrainingRunsResponse:
-    """A list of them."""
-    return TrainingRunsResponse(
-        training_runs=[read_run(one) for one in said["training_runs"]],
-        cursor=read_part(said["cursor"]),
-    )
-
-
-def read_part(said: Any) -> ListPart:
-    """Which part of a list."""
-    return ListPart(offset=said["offset"], limit=said["limit"], total_count=said["total_count"])
-
-
-def read_time(text: str) -> datetime:
-    """A time as it comes. Raises UnansweredError."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UnansweredError(f"the answer has no time: {error}; is this the service?") from error
