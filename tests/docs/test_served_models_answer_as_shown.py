@@ -51,3 +51,12 @@ def test_the_batch_of_the_page_is_answered(tmp_path):
         status, answer = run_client("batch.py", served, tmp_path).splitlines()[:2]
     assert status.startswith("completed ")
     assert json.loads(answer)["custom_id"] == "a"
+
+
+@pytest.mark.process
+def test_the_vectors_of_the_page_are_given(tmp_path):
+    (tmp_path / "vectors.py").write_text(named_files(PAGE)["vectors.py"])
+    with serving(tmp_path, *first_serving("--task embed")) as served:
+        size, tokens = run_client("vectors.py", served, tmp_path).split()
+    assert int(size) > 8
+    assert int(tokens) > 2

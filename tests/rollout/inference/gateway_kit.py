@@ -75,7 +75,11 @@ class Served:
 
 
 def build_table(
-    folder: Path, versions: dict[str, tuple[str, ...]], slots: int = 4, aliases=None
+    folder: Path,
+    versions: dict[str, tuple[str, ...]],
+    slots: int = 4,
+    aliases=None,
+    task: str = "generate",
 ) -> EndpointTable:
     return EndpointTable(
         versions=tuple(
@@ -84,6 +88,7 @@ def build_table(
                 digest=f"blake3:{name}",
                 engine="vllm",
                 salted=True,
+                task=task,
                 created=1,
                 replicas=tuple(
                     EngineReplica(name=one, socket=str(folder / f"{one}.sock"), slots=slots)
@@ -101,7 +106,9 @@ async def gateways() -> AsyncIterator[Callable]:
     """What starts gateways over simulated engines, and ends them: ``await start(m=("a", "b"), settings={...})``."""
     async with AsyncExitStack() as stack:
 
-        async def start(slots: int = 4, aliases=None, settings=None, **versions) -> Served:
+        async def start(
+            slots: int = 4, aliases=None, settings=None, task="generate", **versions
+        ) -> Served:
             versions = versions or {"m": ("a",)}
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gw-")))
             names = [name for sockets in versions.values() for name in sockets]
@@ -112,7 +119,7 @@ async def gateways() -> AsyncIterator[Callable]:
             }
             for runner in runners.values():
                 stack.push_async_callback(runner.cleanup)
-            write_table(folder / "table.json", build_table(folder, versions, slots, aliases))
+            write_table(folder / "table.json", build_table(folder, versions, slots, aliases, task))
             keys = KeyFile(Path((settings or {}).get("keys", folder / "keys")))
             key = keys.create("all", KeyLimits(), now=time.time(), expires=None)
             state = GatewayState(

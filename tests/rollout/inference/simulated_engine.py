@@ -60,6 +60,7 @@ def build_engine(engine: Simulated) -> web.Application:
         "/v1/completions",
         "/tokenize",
         "/v1/embeddings",
+        "/v1/rerank",
         "/v1/responses",
     ):
         app.router.add_post(path, answer)

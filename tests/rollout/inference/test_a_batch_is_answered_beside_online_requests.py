@@ -374,7 +374,7 @@ async def test_rows_are_counted_and_logged_as_requests_are(serve, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"endpoint": "/v1/responses"}, "endpoint"),
         ({"endpoint": None}, "endpoint"),
         ({"completion_window": "1h"}, "completion_window"),
         (

@@ -21,9 +21,9 @@ CHAT = "/v1/chat/completions"
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-async def tracing(gateway, collector, share=1.0, settings=None, **bounds):
+async def tracing(gateway, collector, share=1.0, settings=None, task="generate", **bounds):
     """A gateway whose spans are sent at once."""
-    served = await gateway(settings=settings, aliases={"latest": "m"})
+    served = await gateway(settings=settings, aliases={"latest": "m"}, task=task)
     served.state.traces = RequestTraces(
         parse_collector(getattr(collector, "url", collector), share),
         share,
@@ -107,12 +107,14 @@ async def test_a_stream_says_when_its_first_token_came(gateway):
         ("/v1/completions", {"prompt": "Hi"}, "text_completion m"),
         ("/v1/responses", {"input": "Hi"}, "chat m"),
         ("/v1/embeddings", {"input": "Hi"}, "embeddings m"),
+        ("/v1/rerank", {"query": "Hi", "documents": ["a"]}, "score m"),
         ("/tokenize", {"prompt": "Hi"}, "tokenize m"),
     ],
 )
 async def test_each_route_has_its_operation(gateway, path, body, name):
     with collecting() as collector:
-        served = await tracing(gateway, collector)
+        task = "embed" if name.startswith(("embeddings", "score")) else "generate"
+        served = await tracing(gateway, collector, task=task)
         await served.post(path, {"model": "m", **body})
         [span] = await spans_of(collector, 1)
     assert span.name == name

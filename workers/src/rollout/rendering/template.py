@@ -77,6 +77,15 @@ def render_template(
         raise SpecError(f"chat template refuses a conversation of [{roles}]: {error}") from error
 
 
+def render_pair(template: Template, query: str, document: str, specials: Mapping[str, str]) -> str:
+    """A query and a document as a model that ranks was shown them. Raises SpecError where the template refuses them."""
+    messages = [{"role": "query", "content": query}, {"role": "document", "content": document}]
+    try:
+        return template.render(messages=messages, **specials)
+    except TemplateError as error:
+        raise SpecError(f"chat template refuses a query and a document: {error}") from error
+
+
 def _write(message: Message) -> Iterator[dict[str, Any]]:
     """A message as templates know it; each tool result is a message of its own."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]

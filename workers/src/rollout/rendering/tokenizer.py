@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from rollout.errors import DataError, SpecError
+from rollout.rendering.declared import TOKENIZER_FILE, read_declared
 
-TOKENIZER_FILE = "tokenizer.json"
-SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
 SHOWN_MAX = 60
 """Characters of a text that an error shows."""
 
@@ -50,6 +48,16 @@ class ModelTokenizer:
     def encode_whole(self, text: str) -> tuple[int, ...]:
         """Ids of ``text`` with the tokens that the tokenizer itself adds to every text. Raises DataError."""
         return self._encode(text, adds=True)
+
+    def encode_pair(self, first: str, second: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids of two texts as the tokenizer joins them, and of each id which text it is of (0, 1). Raises DataError."""
+        try:
+            joined = self.tokenizer.encode(first, second, add_special_tokens=True)
+        except Exception as error:  # the library has no class of its own for it
+            raise DataError(
+                f"the model's tokenizer cannot encode {first[:SHOWN_MAX]!r} with {second[:SHOWN_MAX]!r}: {error}"
+            ) from error
+        return tuple(joined.ids), tuple(joined.type_ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens."""
@@ -100,14 +108,11 @@ class ModelTokenizer:
 
 def load_tokenizer(directory: Path) -> ModelTokenizer:
     """Read a model folder's tokenizer. Raises SpecError when there is none or it is broken."""
-    config = _read_json(directory / "tokenizer_config.json")
-    declared = {**_read_json(directory / "special_tokens_map.json"), **config}
+    declared = read_declared(directory)
     return ModelTokenizer(
         tokenizer=_load_backend(directory),
-        specials={
-            name: text for name in SPECIALS if (text := _token_text(declared.get(name))) is not None
-        },
-        chat_template=_read_chat_template(directory, config),
+        specials=declared.specials,
+        chat_template=declared.chat_template,
         origin=str(directory),
     )
 
@@ -134,28 +139,3 @@ def _convert(directory: Path) -> Tokenizer:
             f"can convert ({str(error).splitlines()[0][:160]})"
         ) from error
     return loaded.backend_tokenizer
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise SpecError(f"{path} is not JSON: {error}") from error
-
-
-def _token_text(value: Any) -> str | None:
-    return value.get("content") if isinstance(value, Mapping) else value
-
-
-def _read_chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:
-    """``chat_template.jinja``, or the ``chat_template`` of the configuration (text, or named texts)."""
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text()
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        named = {entry["name"]: entry["template"] for entry in found}
-        return named.get("default")
-    return found

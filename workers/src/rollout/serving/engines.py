@@ -34,11 +34,13 @@ from rollout.engines.vllm.attached import (
 from rollout.engines.vllm.command import plan_kv_cache_bytes, socket_path
 from rollout.engines.vllm.server import GuardedProcess
 from rollout.engines.vllm.serving_command import ServingSettings, build_serving_command
-from rollout.errors import EngineError
+from rollout.errors import EngineError, SpecError
 from rollout.inference.embedded_server.settings import EmbeddedSettings
 from rollout.inference.gateway.table import EngineReplica, ServedVersion
 from rollout.models.files import default_cache_dir
+from rollout.models.pooled import TASKS, Task, read_pooled
 from rollout.models.shapes import read_shape
+from rollout.rendering.pairs import server_template
 from rollout.serving.targets import ReadyModel
 
 EMBEDDED_MODULE = "rollout.entrypoints.serving.embedded"
@@ -53,7 +55,7 @@ class EngineChoice:
     """Which engine serves, and how: for all models of one command.
 
     ``beside``: the folder shared with a container of the same pod that runs the vLLM server; one replica, and the kubelet
-    keeps it alive. ``memory_fraction`` is of a device's memory.
+    keeps it alive. ``memory_fraction`` is of a device's memory. ``task`` None: what each model's files say that it is for.
     """
 
     kind: Literal["embedded", "vllm"] = "embedded"
@@ -68,6 +70,7 @@ class EngineChoice:
     tensor_parallel: int = 1
     memory_fraction: float = 0.9
     beside: Path | None = None
+    task: Task | None = None
 
 
 class EngineProcess(Protocol):
@@ -115,6 +118,7 @@ class VersionEngines:
     """The engines of one version, running."""
 
     def __init__(self, model: ReadyModel, choice: EngineChoice, logs: Path) -> None:
+        require_task(choice.kind, model)
         self.model = model
         self.choice = choice
         self._folder = Path(tempfile.mkdtemp(prefix="rollout-"))
@@ -138,6 +142,7 @@ class VersionEngines:
             created=self.model.created,
             context_tokens=self.model.context_tokens,
             salted=WAYS[self.choice.kind].salted,
+            task=self.model.task,
         )
 
     def keep_alive(self, now: float) -> None:
@@ -185,6 +190,7 @@ class VersionEngines:
             socket=str(socket_path(folder)),
             name=self.model.name,
             threads=self.choice.threads,
+            task=self.model.task,
             samples_max=samples,
         )
         config = folder / "engine.json"
@@ -215,12 +221,15 @@ class VersionEngines:
         return start, settings.slots
 
     def _vllm_settings(self) -> ServingSettings:
-        choice, shape = self.choice, read_shape(self.model.folder)
-        length = choice.max_model_length or min(shape.context, VLLM_CONTEXT_MAX)
+        choice, model = self.choice, self.model
+        pooled = None if model.task == "generate" else read_pooled(model.folder, model.task)
+        length = choice.max_model_length or min(model.context_tokens, VLLM_CONTEXT_MAX)
         cpu = choice.device == "cpu"
         seqs = choice.max_num_seqs or (16 if cpu else 256)
-        elements = shape.kv_elements_per_token
-        cache = plan_kv_cache_bytes(elements, "float32", length=length, num_seqs=seqs)
+        cache = 0
+        if cpu and not (pooled is not None and pooled.looks_ahead):  # an encoder has no cache
+            elements = read_shape(model.folder).kv_elements_per_token
+            cache = plan_kv_cache_bytes(elements, "float32", length=length, num_seqs=seqs)
         return ServingSettings(
             model_dir=self.model.folder,
             name=self.model.name,
@@ -228,13 +237,15 @@ class VersionEngines:
             device=choice.device,
             threads=choice.threads,
             max_num_seqs=seqs,
-            kv_cache_bytes=cache if cpu else 0,
+            kv_cache_bytes=cache,
             memory_fraction=0.2 if cpu else choice.memory_fraction,
             tensor_parallel=choice.tensor_parallel,
             cache_dir=None if choice.beside is not None else default_cache_dir() / "vllm",
             tool_parser=choice.tool_parser,
             extra_arguments=choice.vllm_arguments,
             traces=choice.traces,
+            pooled=pooled,
+            pair_template=_pair_template(model) if pooled and not pooled.looks_ahead else "",
         )
 
     def _note_end(self, one: _Kept, code: int, now: float) -> None:
@@ -261,12 +272,14 @@ class VersionEngines:
 class ServingWay:
     """How one engine serves: what starts a replica and how many it answers at once; whether it takes a cache salt.
 
-    ``has_server_flags``: it is a server of its own, whose device, length, parser and further flags may be named.
+    ``has_server_flags``: it is a server of its own, whose device, length, parser and further flags may be named. ``tasks``: what
+    it can do, one for each server.
     """
 
     plan: Callable[[VersionEngines, Path, Path], tuple[Callable[[], EngineProcess], int]]
     salted: bool
     has_server_flags: bool
+    tasks: tuple[Task, ...] = TASKS
 
 
 WAYS = {
@@ -274,6 +287,19 @@ WAYS = {
     "vllm": ServingWay(plan=VersionEngines.plan_vllm, salted=True, has_server_flags=True),
 }
 """By the engine's name."""
+
+
+def require_task(kind: str, model: ReadyModel) -> None:
+    """Raise SpecError where an engine does not do what a model is for."""
+    done = WAYS[kind].tasks
+    if model.task not in done:
+        raise SpecError(
+            f"{model.name}: the {kind} engine does {', '.join(done)}, and not {model.task}"
+        )
+
+
+def _pair_template(model: ReadyModel) -> str:
+    return (server_template(model.folder) or "") if model.task == "score" else ""
 
 
 def _answers(path: Path) -> bool:

@@ -20,6 +20,7 @@ from rollout.errors import EngineError, RolloutError, SpecError
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 from rollout.inference.gateway.state import GatewaySettings
 from rollout.inference.gateway.table import EndpointTable, write_table
+from rollout.models.pooled import Task
 from rollout.serving.engines import EngineChoice, VersionEngines
 from rollout.serving.gateway_process import GatewayProcess, GatewayStatus
 from rollout.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
@@ -61,12 +62,13 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingAddress:
-    """Where it answers, what it serves, and the key that was made for this session."""
+    """Where it answers, what it serves, and the key that was made for this session; ``task`` is the first model's."""
 
     url: str
     key: str
     models: tuple[str, ...]
     first: str
+    task: Task
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -122,6 +124,7 @@ class ServingSession:
             key=key,
             models=names,
             first=(*first.aliases, first.name)[0],
+            task=first.task,
         )
 
     def run(self, stopped: Callable[[], bool], tend: Callable[[], None] = lambda: None) -> None:
@@ -158,13 +161,13 @@ class ServingSession:
 
     def _first_model(self, target: ServeTarget) -> ReadyModel:
         if target.run is None:
-            return make_ready(target, self._folder)
+            return make_ready(target, self._folder, task=self._options.engine.task)
         step = current_step(target)
         if step is None:
             raise SpecError(
                 f"{target.text}: run {target.run.name} has no such version yet; wait for it"
             )
-        return make_ready(target, self._folder, step)
+        return make_ready(target, self._folder, step, self._options.engine.task)
 
     def _require_engines(self, model: ReadyModel) -> None:
         """Start what answers with this version, where nothing does. Two names of one version share its engines."""
@@ -252,7 +255,7 @@ class ServingSession:
             step = current_step(one.target)
             if step is None or one.current.name.endswith(f"@{step}"):
                 return None
-            model = make_ready(one.target, self._folder, step)
+            model = make_ready(one.target, self._folder, step, self._options.engine.task)
             self._require_engines(model)
         except RolloutError as error:
             log.warning("target=%s is not followed this time: %s", one.target.text, error)

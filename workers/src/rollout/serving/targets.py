@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.errors import SpecError
+from rollout.models.pooled import Task, choose_task, read_pooled
 from rollout.models.resolve import resolve_model
 from rollout.models.shapes import read_shape
 from rollout.models.uri import parse_model_uri
@@ -50,7 +51,7 @@ class ServeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyModel:
-    """A folder that can be served: ``name`` is the version's, ``aliases`` what else it is called."""
+    """A folder that can be served: ``name`` is the version's, ``aliases`` what else it is called, ``task`` what it answers with."""
 
     name: str
     aliases: tuple[str, ...]
@@ -58,6 +59,7 @@ class ReadyModel:
     digest: str
     context_tokens: int
     created: int
+    task: Task = "generate"
 
 
 def read_target(text: str) -> ServeTarget:
@@ -94,32 +96,46 @@ def current_step(target: ServeTarget) -> int | None:
     return max(stored.steps, default=None)
 
 
-def make_ready(target: ServeTarget, exports: Path, step: int | None = None) -> ReadyModel:
-    """The folder that a target means: of a run, its weights after ``step``. Raises SpecError, StoreError."""
+def make_ready(
+    target: ServeTarget, exports: Path, step: int | None = None, task: Task | None = None
+) -> ReadyModel:
+    """The folder that a target means: of a run, its weights after ``step``.
+
+    ``task`` None: what the model's files say that it is for. Raises SpecError, StoreError.
+    """
     if target.uri is not None:
-        return _ready_model(target, target.uri)
+        return _ready_model(target, target.uri, task)
     assert target.run is not None and step is not None
-    return _ready_run(target, target.run, step, exports)
+    return _ready_run(target, target.run, step, exports, task)
 
 
-def _ready_model(target: ServeTarget, uri: str) -> ReadyModel:
+def _context(folder: Path, task: Task) -> int:
+    return read_shape(folder).context if task == "generate" else read_pooled(folder, task).context
+
+
+def _ready_model(target: ServeTarget, uri: str, wanted: Task | None) -> ReadyModel:
     files = resolve_model(uri, revision=target.revision)
     name = target.name or _checked(parse_model_uri(uri).name.rsplit("/", 1)[-1])
+    task = choose_task(files.path, wanted)
     return ReadyModel(
         name=name,
         aliases=(),
         folder=files.path,
         digest=target.digest or files.digest,
-        context_tokens=read_shape(files.path).context,
+        context_tokens=_context(files.path, task),
         created=int(time.time()),
+        task=task,
     )
 
 
-def _ready_run(target: ServeTarget, run: Path, step: int, exports: Path) -> ReadyModel:
+def _ready_run(
+    target: ServeTarget, run: Path, step: int, exports: Path, wanted_task: Task | None
+) -> ReadyModel:
     merge = read_run(run).spec.model.lora is not None
     wanted = Export(wanted=Wanted(step=step), merge=merge)
     exported = export_model(run, exports / f"{run.name}-{step}", wanted)
     folder = Path(exported.folder)
+    task = choose_task(folder, wanted_task)
     alias = f"{run.name}@{target.selector}" if target.selector else None
     plain = run.name if target.step is None and not target.selector else None
     return ReadyModel(
@@ -127,8 +143,9 @@ def _ready_run(target: ServeTarget, run: Path, step: int, exports: Path) -> Read
         aliases=tuple(one for one in (alias, plain, target.name) if one),
         folder=folder,
         digest=exported.lineage.weights,
-        context_tokens=read_shape(folder).context,
+        context_tokens=_context(folder, task),
         created=int(time.time()),
+        task=task,
     )
 
 

@@ -26,11 +26,28 @@ if TYPE_CHECKING:
     from rollout.serving.session import ServeOptions, ServingAddress
 
 
+EXAMPLES = {
+    "generate": ("chat/completions", '"messages": [{"role": "user", "content": "Hello"}]'),
+    "embed": ("embeddings", '"input": "Hello"'),
+    "score": ("score", '"queries": "3+4=", "documents": ["7", "8"]'),
+}
+"""Path and fields of the first request that is printed."""
+
+
 class ServingEngine(StrEnum):
     """What computes the answers."""
 
     embedded = "embedded"
     vllm = "vllm"
+
+
+class ServingTask(StrEnum):
+    """What the models answer with."""
+
+    auto = "auto"
+    generate = "generate"
+    embed = "embed"
+    score = "score"
 
 
 class ServingDevice(StrEnum):
@@ -50,6 +67,10 @@ ModelsArgument = Annotated[
 EngineOption = Annotated[
     ServingEngine,
     typer.Option("--engine", help="embedded for small models; vllm for the rest."),
+]
+TaskOption = Annotated[
+    ServingTask,
+    typer.Option("--task", help="Text, vectors or scores; auto: what each model is made for."),
 ]
 HostOption = Annotated[str, typer.Option("--host", help="Address to listen at.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any free one.")]
@@ -113,6 +134,7 @@ def serve(
     models: ModelsArgument,
     *,
     engine: EngineOption = ServingEngine.embedded,
+    task: TaskOption = ServingTask.auto,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
     replicas: ReplicasOption = 1,
@@ -142,6 +164,7 @@ def serve(
     folder = keys_folder_of(keys_folder)
     choice = EngineChoice(
         kind=engine.value,
+        task=None if task is ServingTask.auto else task.value,
         replicas=replicas,
         threads=threads,
         device=device.value,
@@ -221,8 +244,8 @@ def _print_address(address: ServingAddress, output: OutputFormat) -> None:
     print_line(f"serving at {address.url}")
     print_fact("models", ", ".join(address.models))
     print_fact("key", f"{address.key} (ends with this command)")
-    body = f'{{"model": "{address.first}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    path, asked = EXAMPLES[address.task]
+    body = f'{{"model": "{address.first}", {asked}}}'
     print_line(
-        f"curl {address.url}/chat/completions -H 'Authorization: Bearer {address.key}'"
-        f" -d {shlex.quote(body)}"
+        f"curl {address.url}/{path} -H 'Authorization: Bearer {address.key}' -d {shlex.quote(body)}"
     )

@@ -10,10 +10,13 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from rollout.engines.vllm.command import refuse_others, socket_path
 from rollout.errors import SpecError
+from rollout.models.pooled import PooledModel
 
 SHUTDOWN_SECONDS = 5
 """Of an engine that is stopped with requests under way: the gateway has drained before."""
@@ -29,7 +32,8 @@ class ServingSettings:
     """One vLLM server of a gateway. ``name`` is what answers name; ``kv_cache_bytes`` 0 leaves it to ``memory_fraction``.
 
     ``tool_parser``: vLLM's name of how this model writes calls of tools; None: it calls none.
-    ``traces``: whole URL of a collector, OTLP over HTTP; empty: it traces nothing.
+    ``traces``: whole URL of a collector, OTLP over HTTP; empty: it traces nothing. ``pooled``: it gives vectors or scores; None: text.
+    ``pair_template``: how a model that scores is shown a query and a document; empty: as its tokenizer joins two texts.
     """
 
     model_dir: Path
@@ -46,6 +50,8 @@ class ServingSettings:
     tool_parser: str | None = None
     extra_arguments: tuple[str, ...] = ()
     traces: str = ""
+    pooled: PooledModel | None = None
+    pair_template: str = ""
 
     @property
     def slots(self) -> int:
@@ -72,15 +78,34 @@ def build_serving_arguments(settings: ServingSettings, private_dir: Path) -> tup
         *("--max-num-seqs", str(settings.max_num_seqs)),
         *("--max-num-queued-reqs", str(2 * settings.slots)),
         *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
-        *("--enable-prompt-tokens-details", "--enable-prefix-caching"),
         *("--disable-uvicorn-access-log",),
         *_memory_arguments(settings),
         *_tool_arguments(settings.tool_parser),
+        *_task_arguments(settings),
         *(("--otlp-traces-endpoint", settings.traces) if settings.traces else ()),
         *("--tensor-parallel-size", str(settings.tensor_parallel)),
         *(("--enforce-eager",) if settings.device == "cpu" else ()),
         *settings.extra_arguments,
     )
+
+
+def _task_arguments(settings: ServingSettings) -> tuple[str, ...]:
+    """What is read of the model, which is what the embedded engine reads. Raises SpecError for tools of what gives no text."""
+    pooled = settings.pooled
+    if pooled is None:
+        return ("--enable-prompt-tokens-details", "--enable-prefix-caching")
+    if settings.tool_parser is not None:
+        raise SpecError(f"--tool-call-parser: {settings.name} gives no text that could call a tool")
+    if pooled.task == "embed":
+        how = {"seq_pooling_type": pooled.pooling.upper(), "use_activation": pooled.normalised}
+        return (*("--runner", "pooling", "--convert", "embed"), *_pooler(how))
+    how = {"use_activation": pooled.activation != "none"}
+    pairs = ("--chat-template", settings.pair_template) if settings.pair_template else ()
+    return (*("--runner", "pooling"), *_pooler(how), *pairs)
+
+
+def _pooler(how: dict[str, Any]) -> tuple[str, str]:
+    return "--pooler-config", msgspec.json.encode(how).decode()
 
 
 def _memory_arguments(settings: ServingSettings) -> tuple[str, ...]:

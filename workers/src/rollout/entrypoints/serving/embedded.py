@@ -10,7 +10,13 @@ from rollout.inference.embedded_server.build import read_embedded_settings, run_
 
 def main() -> None:
     """Load the model, then serve it until SIGTERM."""
-    run_embedded(read_embedded_settings(parse_arguments(__doc__).config))
+    settings = read_embedded_settings(parse_arguments(__doc__).config)
+    if settings.task == "generate":
+        run_embedded(settings)
+        return
+    from rollout.inference.pooled_server.build import run_pooled
+
+    run_pooled(settings, settings.task)
 
 
 if __name__ == "__main__":

@@ -133,13 +133,18 @@ def read_completion(body: Mapping[str, Any], facts: OrderFacts) -> DecodeOrder:
 
 def render_messages(messages: Any, facts: OrderFacts) -> tuple[int, ...]:
     """Ids of a conversation. Raises OrderRefused."""
-    if not isinstance(messages, list) or not messages:
-        raise OrderRefused("'messages' must be a list of messages", "messages")
-    read = [_message(place, one) for place, one in enumerate(messages)]
+    read = read_messages(messages)
     try:
         return facts.renderer.render_prompt(read)
     except (DataError, SpecError) as error:
         raise OrderRefused(str(error), "messages") from error
+
+
+def read_messages(messages: Any) -> tuple[Message, ...]:
+    """A conversation. Raises OrderRefused."""
+    if not isinstance(messages, list) or not messages:
+        raise OrderRefused("'messages' must be a list of messages", "messages")
+    return tuple(_message(place, one) for place, one in enumerate(messages))
 
 
 def read_prompt(prompt: Any, facts: OrderFacts) -> tuple[int, ...]:

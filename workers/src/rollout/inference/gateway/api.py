@@ -36,6 +36,7 @@ from rollout.inference.gateway.metrics import CONTENT_TYPE
 from rollout.inference.gateway.request_log import BodyKeeper
 from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, Ask, read_ask
 from rollout.inference.gateway.rules.limits import allows
+from rollout.inference.gateway.rules.pooling import require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 from rollout.inference.gateway.rules.streaming import AnswerNotes
 from rollout.inference.gateway.state import GatewayState
@@ -147,6 +148,7 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
     body = await _read_body(state, request)
     ask = read_ask(path, body)
     pool = state.resolve(ask.model, key)
+    require_route(pool.version.task, pool.version.name, path)
     if (answer := await _ask_candidate(state, key, ask, request, body)) is not None:
         return answer
     span = state.begin_span(ask, pool.version, request.headers.get("traceparent", ""), began)
@@ -289,6 +291,7 @@ def _describe(state: GatewayState, name: str) -> dict[str, Any]:
         "owned_by": OWNER,
         "root": version.name,
         "digest": version.digest,
+        "task": version.task,
     }
     return described | ({"max_model_len": version.context_tokens} if version.context_tokens else {})
 

@@ -32,7 +32,7 @@ class ServedVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a model: ``name`` is what engines call it and what answers name, ``digest`` of its weights.
 
     ``created``: seconds since 1970. ``salted``: its engines take a cache salt. ``context_tokens`` counts prompt and
-    completion; 0 is unknown.
+    completion; 0 is unknown. ``task``: what its engines do, and so which paths it answers.
     """
 
     name: str
@@ -42,6 +42,7 @@ class ServedVersion(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     context_tokens: int = 0
     salted: bool = False
+    task: Literal["generate", "embed", "score"] = "generate"
 
 
 class EndpointTable(msgspec.Struct, frozen=True, kw_only=True):

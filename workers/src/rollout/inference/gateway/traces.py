@@ -18,6 +18,7 @@ import msgspec
 
 from rollout.errors import SpecError
 from rollout.inference.gateway.rules.asks import Ask
+from rollout.inference.gateway.rules.pooling import CLASSIFY_PATH, EMBEDDINGS_PATH, PAIRS
 from rollout.inference.gateway.rules.responses import RESPONSES_PATH
 from rollout.inference.gateway.rules.trace_context import TraceParent
 from rollout.inference.gateway.table import ServedVersion
@@ -61,10 +62,12 @@ OPERATIONS: Mapping[str, str] = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
     RESPONSES_PATH: "chat",
-    "/v1/embeddings": "embeddings",
+    EMBEDDINGS_PATH: "embeddings",
+    **dict.fromkeys(PAIRS, "score"),
+    CLASSIFY_PATH: "classify",
     "/tokenize": "tokenize",
 }
-"""``gen_ai.operation.name`` of each route; ``tokenize`` is a word of ours, for which the conventions have none."""
+"""``gen_ai.operation.name`` of each route; ``tokenize``, ``score`` and ``classify`` are words of ours, for which the conventions have none."""
 NUMBERS: Mapping[str, str] = {
     "max_tokens": "gen_ai.request.max_tokens",
     "max_completion_tokens": "gen_ai.request.max_tokens",

@@ -18,6 +18,7 @@ from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import RequestLine
 from rollout.inference.gateway.rules.asks import Ask
+from rollout.inference.gateway.rules.pooling import require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal
 from rollout.inference.gateway.rules.streaming import TokenUsage, read_usage
 from rollout.inference.gateway.state import GatewayState
@@ -81,6 +82,7 @@ class RowCall:
     async def _try(self) -> bytes:
         state, ask = self.state, self.ask
         pool = state.resolve(ask.model, self.key)
+        require_route(pool.version.task, pool.version.name, ask.path)
         self.version, self.digest = pool.version.name, pool.version.digest
         waited = time.monotonic()
         slot = await pool.acquire(

@@ -28,6 +28,7 @@ from rollout.inference.gateway.batches.reading import mend, parsed_lines, scan, 
 from rollout.inference.gateway.batches.store import FileStore
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.rules.asks import read_ask
+from rollout.inference.gateway.rules.pooling import require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid
 from rollout.inference.gateway.state import GatewayState
 
@@ -91,6 +92,7 @@ class BatchWork:
             return ()
         try:
             pool = self.state.resolve(model, key)
+            require_route(pool.version.task, pool.version.name, self.batch.endpoint)
         except ApiRefusal as refusal:
             code = refusal.code or refusal.reason
             return (LineError(code=code, message=refusal.message, param="body.model"),)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.inference.gateway.rules.pooling import POOLED_ROUTES, check_pooled
 from rollout.inference.gateway.rules.refusals import invalid
 from rollout.inference.gateway.rules.responses import (
     RESPONSES,
@@ -36,7 +37,6 @@ CHAT = COMMON | {
     *("add_generation_prompt", "continue_final_message"),
 }
 COMPLETIONS = COMMON | {"prompt", "echo", "suffix", "best_of"}
-EMBEDDINGS = frozenset({"model", "input", "encoding_format", "dimensions"})
 TOKENIZE = frozenset(
     {
         *("model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"),
@@ -55,11 +55,13 @@ ROUTES_OF_MODELS: Mapping[str, frozenset[str]] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETIONS,
     RESPONSES_PATH: RESPONSES,
-    "/v1/embeddings": EMBEDDINGS,
+    **POOLED_ROUTES,
     "/tokenize": TOKENIZE,
 }
 """What is passed on to an engine: path, and the fields of its body."""
 
+LEADS = ("messages", "prompt", "input", "query", "queries", "text_1")
+"""Fields that an engine's cache of prefixes could have; the first that there is."""
 SAMPLES_MAX = 128
 TOKENS_ASKED_MAX = 1 << 20
 CHARACTERS_PER_TOKEN = 4
@@ -120,7 +122,10 @@ def read_ask(path: str, body: bytes) -> Ask:
     stream = _flag(fields, "stream")
     if stream and path not in _STREAMED:
         raise invalid(f"{path} does not stream", param="stream", code="unsupported_parameter")
-    _require_prompt(path, fields)
+    if path in POOLED_ROUTES:
+        check_pooled(path, fields)
+    else:
+        _require_prompt(path, fields)
     usage_asked = _usage_asked(fields, stream=stream)
     prompt_tokens = max(1, len(body) // CHARACTERS_PER_TOKEN)
     passed = {
@@ -128,7 +133,8 @@ def read_ask(path: str, body: bytes) -> Ask:
         for name, value in fields.items()
         if name not in LEFT_OUT and name not in {"model", "stream_options"} and value is not None
     }
-    lead = _encode(passed.get("messages", passed.get("prompt", passed.get("input"))))
+    leads = (passed.get(name) for name in LEADS)
+    lead = _encode(next((one for one in leads if one is not None), None))
     return Ask(
         path=path,
         model=model,
@@ -214,7 +220,6 @@ def _require_prompt(path: str, fields: Mapping[str, Any]) -> None:
     name = {
         "/v1/chat/completions": "messages",
         "/v1/completions": "prompt",
-        "/v1/embeddings": "input",
         RESPONSES_PATH: "input",
     }.get(path)
     if name is None:

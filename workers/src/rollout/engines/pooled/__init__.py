@@ -1,0 +1,1 @@
+"""Vectors and scores: a transformer's forward without decoding, pooled or through its head."""
