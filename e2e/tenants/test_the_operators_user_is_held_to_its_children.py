@@ -92,7 +92,7 @@ def servers():
         platform=PLATFORM,
     )
     revision = build_revision(inputs)
-    made = [build_deployment(inputs, revision, 1), build_service(inputs, revision.name)]
+    made = [build_deployment(inputs, revision, 1), build_service(inputs, revision.name, tls=False)]
     return {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
 
 

@@ -72,6 +72,9 @@ ANNOTATION_FAILED = f"{DOMAIN}/failed"
 ANNOTATION_NOT_AFTER = f"{DOMAIN}/not-after"
 """End of the server certificate in a Secret, RFC 3339."""
 
+PORT_CLIENTS, PORT_INSIDE = "api", "inside"
+"""Ports of an endpoint's server: clients come to the first. Where that has TLS, the second is for probes, and for pods of the namespace."""
+
 MANAGER_CHILDREN = "rollout-operator"
 MANAGER_STATUS = "rollout-operator-status"
 MANAGER_PROGRESS = "rollout-coordinator"
@@ -178,6 +181,11 @@ def baseline_name(endpoint: str) -> str:
 def canary_name(endpoint: str) -> str:
     """Name of the ConfigMap that tells an endpoint's servers which sessions a candidate answers."""
     return f"{endpoint}-canary"
+
+
+def history_name(endpoint: str) -> str:
+    """Name of the ConfigMap that says what an endpoint's revisions were made from."""
+    return f"{endpoint}-history"
 
 
 def measure_name(uid: str, digest_hex: str) -> str:

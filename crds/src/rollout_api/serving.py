@@ -44,6 +44,10 @@ class ServeOrder(ApiModel):
     """Folder for whatever the server writes."""
     port: int = Field(ge=1, le=65_535)
     """Where it listens."""
+    tls_port: int | None = Field(default=None, ge=1, le=65_535)
+    """Where it listens with TLS, beside `port`. Unset: nowhere."""
+    tls_dir: FilePath | None = None
+    """Folder of the certificate and its key: a Secret's, which the kubelet keeps up to date."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of the engine."""
     on_accelerator: bool = False

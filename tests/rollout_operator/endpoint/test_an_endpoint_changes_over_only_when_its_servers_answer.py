@@ -27,6 +27,7 @@ async def test_a_new_endpoint_has_servers_an_address_a_policy_a_budget_and_an_ac
 
     kinds = sorted(kind for kind, _ in world.objects)
     assert kinds == [
+        "ConfigMap",
         "Deployment",
         "NetworkPolicy",
         "PodDisruptionBudget",

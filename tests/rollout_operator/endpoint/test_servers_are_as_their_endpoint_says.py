@@ -165,7 +165,7 @@ def test_from_elsewhere_only_whoever_has_a_key_may_come(keys, everybody):
 def children(runtime=None, **spec):
     given = inputs(runtime, **spec)
     revision = build_revision(given)
-    made = [build_deployment(given, revision, 2), build_service(given, revision.name)]
+    made = [build_deployment(given, revision, 2), build_service(given, revision.name, tls=False)]
     return {one["kind"]: one for one in (*build_surroundings(given), *made)}
 
 

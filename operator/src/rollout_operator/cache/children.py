@@ -41,7 +41,7 @@ class Deployed:
     """What is particular to a Deployment. ``ready``: pods of its template that are. ``observed``: its controller has seen its spec.
 
     ``revision`` is the endpoint's. ``late``: what the controller says of one that did not come up in time; ``failed``: what
-    we noted of it. ``created`` is RFC 3339.
+    we noted of it. ``created`` is RFC 3339. ``tls``: clients of its pods speak that.
     """
 
     revision: str
@@ -52,6 +52,7 @@ class Deployed:
     late: str = ""
     failed: str = ""
     created: str = ""
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +217,15 @@ def _deployed(live: Document) -> Deployed:
         late=(progress.get("message") or "late")[:500] if late else "",
         failed=(meta.get("annotations") or {}).get(names.ANNOTATION_FAILED, "")[:500],
         created=meta.get("creationTimestamp", ""),
+        tls=_serves_tls(spec),
     )
+
+
+def _serves_tls(spec: Document) -> bool:
+    """Whether a pod keeps a port for itself beside that of its clients: then theirs is with TLS."""
+    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ()
+    ports = [port for one in containers for port in one.get("ports") or ()]
+    return any(port.get("name") == names.PORT_INSIDE for port in ports)
 
 
 def _selects(live: Document) -> str:

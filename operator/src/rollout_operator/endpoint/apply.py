@@ -10,8 +10,9 @@ from rollout_api import names
 from rollout_operator.apply.apply_set import ApplySet
 from rollout_operator.cache.children import Child, is_drifted
 from rollout_operator.cache.store import Store
+from rollout_operator.endpoint.history import build_history, needs_record
 from rollout_operator.endpoint.inputs import Manifest, ServerInputs
-from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
+from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen, speaks_tls
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
     RevisionTemplate,
@@ -128,10 +129,12 @@ def _build(
 ) -> Iterator[Manifest]:
     """What shall be there, addresses last."""
     yield from build_surroundings(inputs)
+    if plan.deploy and needs_record(seen):
+        yield build_history(inputs, revision.name, seen)
     if plan.deploy:
         yield build_deployment(inputs, revision, plan.replicas)
     if plan.serves:
-        yield build_service(inputs, plan.serves)
+        yield build_service(inputs, plan.serves, tls=speaks_tls(seen, plan.serves))
     if plan.trial is not None:
         yield build_candidate(inputs, revision.name)
     canary = plan.trial if isinstance(plan.trial, Canary) else None

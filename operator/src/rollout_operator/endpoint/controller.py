@@ -14,6 +14,7 @@ from rollout_operator.controller.backoff import asked_seconds
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.endpoint.apply import EndpointApplier
+from rollout_operator.endpoint.history import needs_record, read_history
 from rollout_operator.endpoint.inputs import KIND
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.observe import EndpointLook, look
@@ -63,8 +64,11 @@ class EndpointController:
             return None
         if stored.deleting:
             return None
-        signers = await self.trusted() if served_snapshot(json.loads(stored.spec)) else ()
-        looked = look(stored, self.store, self.platform, signers)
+        document = json.loads(stored.spec)
+        goes_back = bool(document.get("rollbackTo"))
+        history = await self._read_history(stored) if goes_back else {}
+        signers = await self.trusted() if goes_back or served_snapshot(document) else ()
+        looked = look(stored, self.store, self.platform, signers, history)
         try:
             looked = await self._check(stored, looked)
             plan = plan_endpoint(looked.seen, self.clocks.now())
@@ -88,11 +92,19 @@ class EndpointController:
             return looked
         if seen.target in seen.servers:
             seen = await self._measure(await self._listen(seen))
-            return replace(looked, seen=seen)
-        spec = json.loads(stored.spec)
-        gate = await find_unserved_labels(self.client, inputs.runtime, seen.namespace, spec)
-        gate = gate or await find_missing(self.client, seen.namespace, spec)
-        return looked if gate is None else EndpointLook(seen=replace(seen, gate=gate))
+        else:
+            spec = inputs.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            gate = await find_unserved_labels(self.client, inputs.runtime, seen.namespace, spec)
+            gate = gate or await find_missing(self.client, seen.namespace, spec)
+            if gate is not None:
+                return EndpointLook(seen=replace(seen, gate=gate))
+        if needs_record(seen) and not seen.history:
+            seen = replace(seen, history=await self._read_history(stored))
+        return replace(looked, seen=seen)
+
+    async def _read_history(self, stored: Stored) -> dict[str, str]:
+        key = stored.key
+        return await read_history(self.client, key.namespace, key.name, stored.uid)
 
     async def _listen(self, seen: EndpointSeen) -> EndpointSeen:
         """With what pods say that do not come up. Raises KubeError."""

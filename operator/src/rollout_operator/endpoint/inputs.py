@@ -20,7 +20,8 @@ Manifest = dict[str, Any]
 TEMPLATE_VERSION = "2"
 """Raised with every change of what servers' pods look like: it makes another revision of every endpoint."""
 KIND = "RolloutEndpoint"
-PORT, SERVICE_PORT = 8000, 80
+PORT, TLS_PORT = 8000, 8443
+SERVICE_PORT, TLS_SERVICE_PORT = 80, 443
 LEAVE_SECONDS = 10
 """How long a pod that ends goes on taking requests: until every node has heard that it ends."""
 GRACE_SECONDS = 15
@@ -133,6 +134,11 @@ class ServerInputs:
         return f"{CACHE_FOLDER}/{self.namespace}" if own else CACHE_FOLDER
 
     @property
+    def inside(self) -> str:
+        """Name of the port without TLS."""
+        return names.PORT_CLIENTS if self.spec.tls is None else names.PORT_INSIDE
+
+    @property
     def selector(self) -> dict[str, str]:
         """Labels of all servers."""
         return names.server_labels(self.name, self.uid)
@@ -171,6 +177,7 @@ def owner_reference(name: str, uid: str) -> Manifest:
     }
 
 
-def address(name: str, namespace: str) -> str:
+def address(name: str, namespace: str, *, tls: bool) -> str:
     """Where clients of the cluster reach an endpoint: the base URL of OpenAI's clients."""
-    return f"http://{names.server_name(name)}.{namespace}.svc/v1"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{names.server_name(name)}.{namespace}.svc/v1"

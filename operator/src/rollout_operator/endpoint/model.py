@@ -53,7 +53,8 @@ class EndpointSeen:
     ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
     or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
     without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
-    ``trials``: what is to be found out of the target before it may serve, in order.
+    ``trials``: what is to be found out of the target before it may serve, in order. ``history``: what is on record of revisions,
+    by their names; only where the target is one that was gone back to, or has no servers yet.
     """
 
     name: str
@@ -71,6 +72,12 @@ class EndpointSeen:
     selects: str = ""
     trouble: str = ""
     trials: tuple[Trial | Canary, ...] = ()
+    history: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rollback(self) -> str:
+        """The revision that is gone back to; empty for none."""
+        return (self.spec.rollback_to or "") if self.spec is not None else ""
 
     @property
     def suspend(self) -> bool:
@@ -115,3 +122,10 @@ class EndpointPlan:
     notes: tuple[EventSpec, ...] = ()
     status: Status | None = None
     requeue_seconds: float | None = None
+
+
+def speaks_tls(seen: EndpointSeen, revision: str) -> bool:
+    """Whether the servers of a revision do, as they are; of one that has none yet, as the spec says."""
+    found = seen.servers.get(revision)
+    wanted = seen.spec is not None and seen.spec.tls is not None
+    return found.tls if found is not None else wanted

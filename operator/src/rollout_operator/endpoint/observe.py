@@ -16,11 +16,12 @@ from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
+from rollout_operator.endpoint.history import HandedOn, go_back
 from rollout_operator.endpoint.inputs import ServerInputs
 from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import RevisionTemplate, build_revision
 from rollout_operator.endpoint.render.trials import name_evaluations, name_job, name_watch
-from rollout_operator.endpoint.source import find_model
+from rollout_operator.endpoint.source import find_model, recall_model
 from rollout_operator.endpoint.trial import Canary, Trial
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe
@@ -38,11 +39,17 @@ class EndpointLook:
 
 
 def look(
-    stored: Stored, store: Store, platform: Callable[[], Platform], signers: Collection[str]
+    stored: Stored,
+    store: Store,
+    platform: Callable[[], Platform],
+    signers: Collection[str],
+    history: Mapping[str, str],
 ) -> EndpointLook:
-    """An endpoint as the store knows it; ``signers``: whose snapshots are believed."""
+    """An endpoint as the store knows it. ``signers``: whose snapshots are believed; ``history``: records of revisions."""
     namespace, document = stored.key.namespace, json.loads(stored.spec)
+    document, handed_on, unknown = _effective(document, history)
     spec, gate = parse_spec(stored, document)
+    gate = gate or unknown
     runtime, _, unfound = find_runtime(store, namespace, document.get("runtimeRef"))
     if spec is not None:
         gate = gate or unfound or check_on_runtime(spec, runtime, namespace)
@@ -58,13 +65,27 @@ def look(
         gate=gate,
         children=dict(children),
         selects=service.selects if service is not None and not service.deleting else "",
+        history=history,
     )
     if gate is not None or spec is None:
         return EndpointLook(seen=seen)
-    model = find_model(store, stored.key, spec.model, runtime, signers)
+    if handed_on is None:
+        model = find_model(store, stored.key, spec.model, runtime, signers)
+    else:
+        model = recall_model(handed_on, namespace, runtime)
     if isinstance(model, Blocked):
         return EndpointLook(seen=replace(seen, gate=model, lacks_model=True))
     return render(seen, spec, model, runtime, platform())
+
+
+def _effective(
+    document: dict[str, Any], history: Mapping[str, str]
+) -> tuple[dict[str, Any], HandedOn | None, Blocked | None]:
+    """The spec that holds: what is written, or that of the revision that is gone back to."""
+    if not document.get("rollbackTo"):
+        return document, None, None
+    found = go_back(document, history)
+    return (document, None, found) if isinstance(found, Blocked) else (*found, None)
 
 
 def render(
@@ -85,7 +106,7 @@ def render(
         platform=platform,
     )
     revision = build_revision(inputs)
-    trials = tuple(_find_trials(inputs, revision.name, seen))
+    trials = () if seen.rollback else tuple(_find_trials(inputs, revision.name, seen))
     target = replace(seen, target=revision.name, image=inputs.image, model=model, trials=trials)
     return EndpointLook(seen=target, inputs=inputs, revision=revision)
 

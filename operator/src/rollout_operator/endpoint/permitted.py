@@ -76,7 +76,7 @@ class EndpointPermit:
         if kind == "Job":
             return known and name == names.measure_name(self.uid, digits)
         if kind == "ConfigMap":
-            return name == names.canary_name(self.endpoint)
+            return name in (names.canary_name(self.endpoint), names.history_name(self.endpoint))
         tried = (names.candidate_name(self.endpoint), names.baseline_name(self.endpoint))
         return name == names.server_name(self.endpoint) or (kind == "Service" and name in tried)
 

@@ -15,6 +15,7 @@ from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
+from rollout_operator.endpoint.history import HandedOn
 from rollout_operator.endpoint.model import ServedModel, ServedSnapshot
 from rollout_operator.run.index.references import SNAPSHOT
 from rollout_operator.run.index.upstreams import find_upstreams
@@ -53,6 +54,19 @@ def find_model(
     reference = {"fromRun": model.from_run.model_dump(mode="json")}
     [found] = keep_own(find_upstreams(store, key, reference), _readable(key.namespace, runtime))
     return check_upstreams([found]) or _of_bucket(found)
+
+
+def recall_model(found: HandedOn, namespace: str, runtime: RuntimeSpec) -> ServedModel | Blocked:
+    """The model that a revision served which is gone back to: the run that has handed it on may be another by now, or gone."""
+    named = _OBJECT.search(found.uri)
+    own = named is not None and found.digest == f"blake3:{named['name']}"
+    if not own or not _readable(namespace, runtime).allows(found.uri):
+        message = (
+            f"spec.rollbackTo: the record names {found.uri[:200]!r} as the model, which is no object of this "
+            "namespace's place in the runtime's bucket; take rollbackTo out"
+        )
+        return Blocked(reason=Reason.NOT_ALLOWED, message=message)
+    return ServedModel(uri=found.uri, digest=found.digest, words=found.words)
 
 
 def _find_snapshot(

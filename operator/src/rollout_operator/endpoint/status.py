@@ -13,7 +13,7 @@ from rollout_operator.cache.children import Deployed
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.times import render_time
 from rollout_operator.endpoint.inputs import address
-from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
+from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen, speaks_tls
 from rollout_operator.endpoint.trial import Canary, read_mark
 from rollout_operator.run.plan.model import EventSpec
 
@@ -25,18 +25,23 @@ def plan_status(seen: EndpointSeen, plan: EndpointPlan, now: datetime) -> Status
     servers = seen.servers.values()
     labels = names.server_labels(seen.name, seen.uid)
     current = _current(seen, plan)
+    begins = current if current != seen.status.current_revision else ""
     status: Status = {
         "observedGeneration": seen.generation,
         "conditions": stamp(_conditions(seen, plan), seen.status.conditions, seen.generation, now),
         "replicas": sum(one.pods for one in servers),
         "readyReplicas": sum(one.ready for one in servers),
         "selector": ",".join(f"{key}={value}" for key, value in labels.items()),
-        "url": address(seen.name, seen.namespace),
+        "url": address(seen.name, seen.namespace, tls=speaks_tls(seen, plan.serves)),
     }
     if current:
         status["currentRevision"] = current
-    if revisions := [_describe(one, seen, plan) for one in _revisions(seen, now)]:
-        status["revisions"] = revisions
+    known = [
+        one.model_copy(update={"served_time": render_time(now)}) if one.name == begins else one
+        for one in _revisions(seen, now)
+    ]
+    if known:
+        status["revisions"] = [_describe(one, seen, plan) for one in known]
     return status
 
 
@@ -201,6 +206,7 @@ def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, 
     num = target.ready if target is not None else 0
     words = f"{num} of {seen.replicas} servers of {seen.target} are ready"
     words += trouble if num < seen.replicas else ""
+    words += f", as spec.rollbackTo {seen.rollback} says" if seen.rollback else ""
     done = target is not None and num >= seen.replicas and plan.serves == seen.target
     if done and seen.selects == seen.target:
         return yes(kind, Reason.REVISION_SERVES, words), None

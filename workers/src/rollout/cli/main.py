@@ -23,7 +23,7 @@ from rollout.cli import (
     ui,
 )
 from rollout.cli.book import manifesting, verifying
-from rollout.cli.cluster import changing, reading, stuck, waiting
+from rollout.cli.cluster import changing, endpoint, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
 from rollout.cli.env import commands as environments
@@ -102,6 +102,7 @@ app.command("suspend")(changing.suspend)
 app.command("resume")(changing.resume)
 app.command("scale")(changing.scale)
 app.command("delete")(changing.delete)
+app.add_typer(endpoint.app, name="endpoint")
 app.command("doctor")(doctor.doctor)
 app.command("ui")(ui.ui)
 app.command("schema")(schemas.schema)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rollout.cluster.kinds import RUN, Kind
+from rollout.errors import SpecError
 
 Object = Mapping[str, Any]
 CALM = frozenset({"ContainerCreating", "PodInitializing"})
@@ -78,6 +79,48 @@ def row(kind: Kind, obj: Object, now: datetime) -> list[Any]:
     numbers = [progress.get("step"), None if reward is None else float(reward)]
     ready_pods = [dig(obj, f"status.{role}.ready") for role in ("actors", "learner")]
     return [*begin, *numbers, *ready_pods, age(obj, now)]
+
+
+REVISION_COLUMNS = ("REVISION", "MODEL", "DIGEST", "SERVED", "WEIGHT", "READY")
+"""The headings of ``rollout endpoint history``."""
+
+
+def revision_rows(endpoint: Object, now: datetime) -> list[list[Any]]:
+    """The revisions of an endpoint below ``REVISION_COLUMNS``; SERVED is how long ago one last became what serves."""
+    return [_revision_row(one, now) for one in dig(endpoint, "status.revisions") or ()]
+
+
+def _revision_row(one: Object, now: datetime) -> list[Any]:
+    served, at = one.get("servedTime"), one.get("modelRevision")
+    return [
+        one["name"],
+        f"{one['modelURI']}@{at}" if at else one["modelURI"],
+        (one.get("modelDigest") or "-").partition(":")[2][:12] or "-",
+        "-" if served is None else short_duration((now - parse_time(served)).total_seconds()),
+        one.get("weight", 0),
+        one.get("ready", 0),
+    ]
+
+
+def find_rollback(endpoint: Object, wanted: str | None) -> str:
+    """The revision to go back to: ``wanted``, or what served last before what serves now. Raises SpecError with those there are."""
+    revisions = dig(endpoint, "status.revisions") or ()
+    known, current = [one["name"] for one in revisions], dig(endpoint, "status.currentRevision")
+    name = dig(endpoint, "metadata.name")
+    if wanted is not None:
+        if wanted not in known:
+            there = ", ".join(known) or "none"
+            raise SpecError(
+                f"--to {wanted}: endpoint {name} has no such revision; there are: {there}"
+            )
+        return wanted
+    served = [one for one in revisions if one.get("servedTime") and one["name"] != current]
+    if not served:
+        raise SpecError(
+            f"endpoint {name} has served nothing before {current or 'now'};"
+            f" name a revision with --to: {', '.join(known) or 'there is none'}"
+        )
+    return max(served, key=lambda one: parse_time(one["servedTime"]))["name"]
 
 
 def pod_state(pod: Object) -> PodState:

@@ -96,7 +96,7 @@ def open_trust(layout: Layout) -> Trust | None:
 
 
 class Certificate:
-    """The coordinator's certificate and key; ``context`` presents the newest pair that fits."""
+    """A server's certificate and key; ``context`` presents the newest pair that fits."""
 
     def __init__(self, certificate_file: Path, key_file: Path) -> None:
         self._files = (certificate_file, key_file)
@@ -106,8 +106,7 @@ class Certificate:
             self.context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError) as error:
             raise SpecError(
-                f"layout.certificateFile {certificate_file} and layout.keyFile {key_file} are no pair"
-                f" to serve with: {error}"
+                f"certificate {certificate_file} and key {key_file} are no pair to serve with: {error}"
             ) from error
 
     def refresh(self) -> bool:

@@ -37,6 +37,7 @@ TARGETS_MAX = 32
 class ServeOptions:
     """What ``rollout infer serve`` is told. ``start_seconds`` bounds the start of all engines.
 
+    ``tls``: folder of the certificate that ``tls_port`` is served with, beside ``port``.
     ``leave_seconds``, ``canary``: as a gateway's. ``makes_key``: one for this session, printed; else the folder of keys has all there are.
     """
 
@@ -56,6 +57,8 @@ class ServeOptions:
     request_seconds: float = 600.0
     leave_seconds: float = 0.0
     canary: Path | None = None
+    tls_port: int = 0
+    tls: Path | None = None
     asks_for_keys: bool = True
     makes_key: bool = True
 
@@ -199,6 +202,8 @@ class ServingSession:
             traces_share=options.traces_share,
             files="" if options.files is None else str(options.files),
             canary="" if options.canary is None else str(options.canary),
+            tls_port=options.tls_port,
+            tls="" if options.tls is None else str(options.tls),
         )
 
     def _make_key(self) -> str:

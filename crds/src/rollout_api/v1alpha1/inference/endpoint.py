@@ -18,7 +18,14 @@ from rollout_api.base import (
     Uri,
     many,
 )
-from rollout_api.v1alpha1.common import Condition, FromRun, Parameters, RuntimeRef, SecretKeyRef
+from rollout_api.v1alpha1.common import (
+    Condition,
+    FromRun,
+    NameRef,
+    Parameters,
+    RuntimeRef,
+    SecretKeyRef,
+)
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.v1alpha1.objects.meta import RunMeta
@@ -87,6 +94,14 @@ class ApiKey(ApiModel):
     """What it is called in metrics and limits."""
     secret_key_ref: SecretKeyRef
     """The key that holds its value; several let it be rotated with overlap."""
+
+
+class EndpointTls(ApiModel):
+    """TLS that servers end themselves."""
+
+    secret_ref: NameRef
+    """A Secret of type `kubernetes.io/tls` in the same namespace: `tls.crt`, the chain, and `tls.key`. One that is renewed is taken
+    up without a restart."""
 
 
 class CanaryGuard(ApiModel):
@@ -185,10 +200,15 @@ class EndpointSpec(PodSettings):
     api_keys: tuple[ApiKey, ...] = many(64, key="name")
     """Bearer tokens of clients, as `rollout infer keys create` makes them. Empty: none is asked for, and only pods of the
     namespace may reach the servers."""
+    tls: EndpointTls | None = None
+    """Clients speak TLS 1.3, at port 443 of the address. Unset: plain HTTP, at port 80."""
     promotion: Promotion = Field(default_factory=Promotion)
     """How a changed model, engine or image takes over."""
+    rollback_to: ObjectName | None = None
+    """A revision of `status.revisions` that serves instead of what the rest says, until this is taken out again:
+    `rollout endpoint rollback`. It is not measured, and no canary. Unset: what the rest says."""
     revision_history_limit: int = Field(default=10, ge=1, le=64)
-    """Revisions that are kept in status, to be written again."""
+    """Revisions that are kept in status, to go back to."""
     request_seconds: int = Field(default=600, ge=1, le=86_400)
     """Longest answer; then the request ends with an error."""
     drain_seconds: int = Field(default=120, ge=1, le=86_400)
@@ -237,6 +257,8 @@ class Revision(ApiModel):
     """Share of requests in percent that go to it."""
     creation_time: Timestamp | None = None
     """When it was first wanted."""
+    served_time: Timestamp | None = None
+    """When it last became what serves. Unset: never."""
     measured_by: ObjectName | None = None
     """The Job that has asked its servers what `promotion.evaluations` says. Unset: not measured."""
     measured: tuple[Measured, ...] = many(16, key="name")

@@ -9,6 +9,8 @@ from rollout_operator.endpoint.inputs import (
     PORT,
     SERVICE_PORT,
     TEMPLATE_VERSION,
+    TLS_PORT,
+    TLS_SERVICE_PORT,
     Manifest,
     ServerInputs,
 )
@@ -57,9 +59,15 @@ def build_deployment(inputs: ServerInputs, revision: RevisionTemplate, replicas:
     }
 
 
-def build_service(inputs: ServerInputs, revision: str) -> Manifest:
-    """The address, and which revision answers there."""
-    port = {"name": "api", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "api"}
+def build_service(inputs: ServerInputs, revision: str, *, tls: bool) -> Manifest:
+    """The address, and which revision answers there. ``tls``: whether its servers speak that."""
+    number = TLS_SERVICE_PORT if tls else SERVICE_PORT
+    port = {
+        "name": names.PORT_CLIENTS,
+        "port": number,
+        "protocol": "TCP",
+        "targetPort": names.PORT_CLIENTS,
+    }
     return _build_address(inputs, names.server_name(inputs.name), revision, {"ports": [port]})
 
 
@@ -74,7 +82,7 @@ def build_baseline(inputs: ServerInputs, revision: str) -> Manifest:
 
 
 def _build_pods_address(inputs: ServerInputs, name: str, revision: str) -> Manifest:
-    port = {"name": "api", "port": PORT, "protocol": "TCP", "targetPort": "api"}
+    port = {"name": names.PORT_CLIENTS, "port": PORT, "protocol": "TCP", "targetPort": PORT}
     return _build_address(inputs, name, revision, {"clusterIP": "None", "ports": [port]})
 
 
@@ -100,10 +108,12 @@ def build_surroundings(inputs: ServerInputs) -> list[Manifest]:
 
 
 def _build_policy(inputs: ServerInputs, name: str) -> Manifest:
-    """Whoever has a key may come from anywhere; where none is asked for, pods of the namespace only."""
-    rule: Manifest = {"ports": [{"port": PORT, "protocol": "TCP"}]}
-    if not inputs.spec.api_keys:
-        rule["from"] = [{"podSelector": {}}]
+    """Whoever has a key may come from anywhere; where none is asked for, or without TLS beside it, pods of the namespace only."""
+    ports = (PORT,) if inputs.spec.tls is None else (TLS_PORT, PORT)
+    rules: list[Manifest] = [{"ports": [{"port": one, "protocol": "TCP"}]} for one in ports]
+    for place, rule in enumerate(rules):
+        if place or not inputs.spec.api_keys:
+            rule["from"] = [{"podSelector": {}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -111,7 +121,7 @@ def _build_policy(inputs: ServerInputs, name: str) -> Manifest:
         "spec": {
             "podSelector": {"matchLabels": inputs.selector},
             "policyTypes": ["Ingress"],
-            "ingress": [rule],
+            "ingress": rules,
         },
     }
 

@@ -17,6 +17,7 @@ from rollout_operator.endpoint.inputs import (
     LEAVE_SECONDS,
     PORT,
     SERVER,
+    TLS_PORT,
     Manifest,
     ServerInputs,
 )
@@ -44,12 +45,13 @@ from rollout_operator.run.render.volumes import (
     cache_source,
     further,
     keys_mount,
+    secret_files,
     shm_mount,
 )
 
 COMMAND = ["python", "-m", "rollout.entrypoints.serving.pod"]
 PLACE = [*COMMAND, "--place"]
-ENGINE_VOLUME, CANARY_VOLUME = "engine", "canary"
+ENGINE_VOLUME, CANARY_VOLUME, TLS_VOLUME = "engine", "canary", "tls"
 START_PERIOD_SECONDS, START_SECONDS_MAX = 5, 24 * 3600
 """Of a model's load time; whether a revision takes too long is the Deployment's progress deadline to say."""
 
@@ -95,6 +97,8 @@ def build_order(inputs: ServerInputs) -> ServeOrder:
         keys_dir=KEYS_FOLDER,
         work_dir=contract.RUN_FOLDER,
         port=PORT,
+        tls_port=TLS_PORT if spec.tls is not None else None,
+        tls_dir=contract.TLS_FOLDER if spec.tls is not None else None,
         threads=max(1, cores),
         on_accelerator=inputs.device is not None,
         request_seconds=spec.request_seconds,
@@ -121,6 +125,11 @@ def build_mounts(inputs: ServerInputs) -> list[Mount]:
     ]
     if inputs.spec.api_keys:
         mounts.append(keys_mount(inputs.spec.api_keys))
+    if (tls := inputs.spec.tls) is not None:
+        files = secret_files(tls.secret_ref.name, contract.CERTIFICATE, contract.PRIVATE_KEY)
+        mounts.append(
+            Mount(name=TLS_VOLUME, path=contract.TLS_FOLDER, source=files, read_only=True)
+        )
     mounts.append(_canary(inputs))
     if inputs.vllm is not None:
         source = {"emptyDir": {"medium": "Memory"}}
@@ -139,7 +148,7 @@ def _canary(inputs: ServerInputs) -> Mount:
 
 def _server(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
     """Whoever reaches the pod reaches this container; a vLLM server listens on a socket of the pod only."""
-    get = {"path": "/healthz", "port": "api", "scheme": "HTTP"}
+    get = {"path": "/healthz", "port": inputs.inside, "scheme": "HTTP"}
     ready = {**get, "path": "/readyz"}
     every = {"timeoutSeconds": 5, "periodSeconds": START_PERIOD_SECONDS}
     return {
@@ -148,7 +157,7 @@ def _server(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
         **pull_policy_of(inputs.runtime),
         "command": COMMAND,
         "env": _server_env(inputs),
-        "ports": [{"name": "api", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": list(_ports(inputs)),
         "resources": merge_resources(inputs.layers) if inputs.vllm is None else SIDE_RESOURCES,
         "securityContext": CONTAINED,
         "startupProbe": {
@@ -161,6 +170,12 @@ def _server(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
         "volumeMounts": [mount.mount() for mount in mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _ports(inputs: ServerInputs) -> Iterator[Manifest]:
+    yield {"name": inputs.inside, "containerPort": PORT, "protocol": "TCP"}
+    if inputs.inside != names.PORT_CLIENTS:
+        yield {"name": names.PORT_CLIENTS, "containerPort": TLS_PORT, "protocol": "TCP"}
 
 
 def _server_env(inputs: ServerInputs) -> list[Manifest]:
@@ -218,7 +233,7 @@ def _place_model(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
     needed = [
         replace(one, read_only=False) if one.name == CACHE_VOLUME else one
         for one in mounts
-        if one.name not in (ENGINE_VOLUME, KEYS_VOLUME, CANARY_VOLUME, "shm")
+        if one.name not in (ENGINE_VOLUME, KEYS_VOLUME, CANARY_VOLUME, TLS_VOLUME, "shm")
     ]
     return {
         **_ours(MODELS, inputs, PLACE),

@@ -78,7 +78,7 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
         Mount(
             name="ca",
             path=contract.CA_FOLDER,
-            source=_secret(names.certificate_name(inputs.name), contract.AUTHORITY),
+            source=secret_files(names.certificate_name(inputs.name), contract.AUTHORITY),
             read_only=True,
         ),
         Mount(
@@ -136,7 +136,7 @@ def _coordinator(inputs: Inputs) -> list[Mount]:
         Mount(
             name="tls",
             path=contract.TLS_FOLDER,
-            source=_secret(
+            source=secret_files(
                 names.certificate_name(inputs.name), contract.CERTIFICATE, contract.PRIVATE_KEY
             ),
             read_only=True,
@@ -245,7 +245,8 @@ def _config_map(name: str, key: str) -> Manifest:
     return {"configMap": {"name": name, "items": items, "defaultMode": READABLE}}
 
 
-def _secret(name: str, *keys: str) -> Manifest:
+def secret_files(name: str, *keys: str) -> Manifest:
+    """A volume with these files of a Secret."""
     items = [{"key": key, "path": key} for key in keys]
     return {"secret": {"secretName": name, "items": items, "defaultMode": READABLE}}
 

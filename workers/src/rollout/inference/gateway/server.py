@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import ssl
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rollout.errors import CoordinatorError
 from rollout.inference.gateway.api import build_gateway
 from rollout.inference.gateway.batches.runner import open_batches
 from rollout.inference.gateway.state import GatewaySettings, GatewayState
+from rollout.protocol.tls import Certificate
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +40,16 @@ async def serve_gateway(settings: GatewaySettings) -> None:
     clients, admin = _runner(build_gateway(state, batches)), _runner(_build_admin(state))
     await clients.setup()
     await admin.setup()
-    await _listen(clients, admin, settings)
+    certificate = _read_certificate(settings)
+    await _listen(clients, admin, settings, certificate)
     gc.freeze()
     log.info("listening host=%s port=%d", settings.host, settings.port)
     duties: dict[str, Any] = {
         "files": state.keep,
         "health": state.watch_health,
     }
+    if certificate is not None:
+        duties["certificate"] = certificate.watch
     if batches is not None:
         duties["batches"] = batches.run
     tasks = [asyncio.create_task(keep_going(name, duty)) for name, duty in duties.items()]
@@ -74,19 +79,39 @@ def _runner(app: web.Application) -> web.AppRunner:
     )
 
 
-async def _listen(clients: web.AppRunner, admin: web.AppRunner, settings: GatewaySettings) -> None:
-    site = web.TCPSite(clients, settings.host, settings.port, reuse_address=True, backlog=BACKLOG)
-    try:
-        await site.start()
-    except OSError as error:
-        raise CoordinatorError(
-            f"cannot listen on {settings.host}:{settings.port}: {error}"
-        ) from error
+def _read_certificate(settings: GatewaySettings) -> Certificate | None:
+    """What TLS is spoken with; None where it is not. Raises SpecError."""
+    if not settings.tls:
+        return None
+    folder = Path(settings.tls)
+    return Certificate(folder / "tls.crt", folder / "tls.key")
+
+
+async def _listen(
+    clients: web.AppRunner,
+    admin: web.AppRunner,
+    settings: GatewaySettings,
+    certificate: Certificate | None,
+) -> None:
+    await _listen_at(clients, settings.host, settings.port, None)
+    if certificate is not None:
+        await _listen_at(clients, settings.host, settings.tls_port, certificate.context)
     old = os.umask(0o077)
     try:
         await web.UnixSite(admin, settings.admin).start()
     finally:
         os.umask(old)
+
+
+async def _listen_at(
+    clients: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None
+) -> None:
+    try:
+        await web.TCPSite(
+            clients, host, port, reuse_address=True, backlog=BACKLOG, ssl_context=context
+        ).start()
+    except OSError as error:
+        raise CoordinatorError(f"cannot listen on {host}:{port}: {error}") from error
 
 
 def _build_admin(state: GatewayState) -> web.Application:

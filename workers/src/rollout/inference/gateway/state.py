@@ -43,6 +43,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     ``admin`` is a Unix socket for whoever started it. ``is_open``: no key is asked for. ``leave_seconds``: a gateway that is
     told to end goes on taking requests for so long, each on a connection that it then closes, until nobody sends it any.
     ``canary``: the file that says which sessions a candidate's servers answer (``read_canary``); empty: none.
+    ``tls``: folder of ``tls.crt`` and ``tls.key``, with which it listens at ``tls_port`` too; empty: it does not. Both are taken up anew when they change.
     ``files``: folder of uploaded files and batches; empty: it keeps none. ``traces``: where spans are sent, whole (``parse_collector``); empty: nowhere.
     """
 
@@ -71,6 +72,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     is_open: bool = False
     leave_seconds: float = 0.0
     canary: str = ""
+    tls_port: int = 0
+    tls: str = ""
 
 
 class GatewayState:

@@ -114,6 +114,8 @@ def build_options(order: ServeOrder, engine: Path | None) -> ServeOptions:
         engine=build_choice(order, engine),
         host="0.0.0.0",  # noqa: S104 - clients come to the pod's address
         port=order.port,
+        tls_port=order.tls_port or 0,
+        tls=Path(order.tls_dir) if order.tls_dir else None,
         keys=work / "keys",
         logs=work / "logs",
         drain_seconds=order.drain_seconds,
