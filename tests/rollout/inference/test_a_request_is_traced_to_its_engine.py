@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 
+import aiohttp
 import pytest
 from gateway_kit import chat, until
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from span_collector import collecting, lost_by
 
 from rollout.errors import SpecError
@@ -176,6 +178,58 @@ async def test_a_line_of_the_log_carries_the_trace(gateway, tmp_path):
         await served.state.close()
     [line] = [json.loads(one) for file in tmp_path.iterdir() for one in file.open()]
     assert line["trace"] == span.trace_id
+
+
+EXEMPLIFIED = {
+    "rollout_gateway_request_seconds",
+    "rollout_gateway_queue_seconds",
+    "rollout_gateway_first_byte_seconds",
+}
+BETWEEN_CHUNKS = "rollout_gateway_inter_chunk_seconds"
+"""Where a stream's events did not come in one piece."""
+
+
+async def read_page(served, accept):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(served.url + "/metrics", headers={"Accept": accept}) as answer,
+    ):
+        return await answer.text(), answer.headers["Content-Type"]
+
+
+def find_exemplars(page):
+    """Of each histogram of an OpenMetrics page: the exemplars of its buckets."""
+    found = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.exemplar is not None:
+                found.setdefault(family.name, []).append(sample.exemplar.labels)
+    return found
+
+
+async def test_a_measurement_names_the_trace_that_it_is_of(gateway):
+    """To whoever asks for OpenMetrics, as Prometheus does; the page of others is as it was."""
+    with collecting() as collector:
+        served = await tracing(gateway, collector)
+        await served.stream(chat("Hi", stream=True))
+        [span] = await spans_of(collector, 1)
+        page, kind = await read_page(served, "application/openmetrics-text;version=1.0.0,*/*;q=0.1")
+        plain, plain_kind = await read_page(served, "text/plain")
+    assert kind.startswith("application/openmetrics-text")
+    found = find_exemplars(page)
+    assert found.keys() - {BETWEEN_CHUNKS} == EXEMPLIFIED
+    for labels in found.values():
+        assert labels == [{"trace_id": span.trace_id, "span_id": span.span_id}]
+    assert plain_kind.startswith("text/plain")
+    assert span.trace_id not in plain
+
+
+async def test_a_trace_that_nobody_keeps_is_named_by_no_measurement(gateway):
+    with collecting() as collector:
+        served = await tracing(gateway, collector, share=0.0)
+        await served.post(CHAT, chat("Hi"))
+        page, _ = await read_page(served, "application/openmetrics-text")
+    assert find_exemplars(page) == {}
 
 
 async def test_without_a_collector_a_line_has_the_clients_trace_and_no_span_is_made(

@@ -32,7 +32,6 @@ from rollout.inference.gateway.exchange import (
 )
 from rollout.inference.gateway.forwarding import CANARY_HEADER
 from rollout.inference.gateway.keys import ApiKey, KeyRefused
-from rollout.inference.gateway.metrics import CONTENT_TYPE
 from rollout.inference.gateway.request_log import BodyKeeper
 from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, Ask, read_ask
 from rollout.inference.gateway.rules.limits import allows
@@ -317,5 +316,5 @@ async def _ready(state: GatewayState, request: web.Request) -> web.StreamRespons
 
 
 async def _metrics(state: GatewayState, request: web.Request) -> web.StreamResponse:
-    del request
-    return web.Response(body=state.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    body, kind = state.metrics.render_for(request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": kind})

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 from aiohttp import web
 
+from rollout.inference.gateway.metrics import build_exemplar
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, RequestLine
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal, unavailable
@@ -117,14 +118,16 @@ class Exchange:
         """Count it, once, at its end."""
         metrics, name, now = self.state.metrics, self.pool.version.name, time.monotonic()
         metrics.requests.labels(name, self.ask.path, str(self.code)).inc()
-        metrics.seconds.labels(name).observe(now - self.began_at)
-        metrics.queue_seconds.labels(name).observe(self.queue_seconds)
+        trace = build_exemplar(None if self.span is None else self.span.parent)
+        metrics.seconds.labels(name).observe(now - self.began_at, trace)
+        metrics.queue_seconds.labels(name).observe(self.queue_seconds, trace)
         if self.first_byte_at:
             streaming = str(self.ask.stream).lower()
-            metrics.first_byte.labels(name, streaming).observe(self.first_byte_at - self.began_at)
+            waited = self.first_byte_at - self.began_at
+            metrics.first_byte.labels(name, streaming).observe(waited, trace)
         if self.relay is not None and self.relay.chunks > 1:
             mean = (now - self.first_byte_at) / (self.relay.chunks - 1)
-            metrics.inter_chunk.labels(name).observe(mean)
+            metrics.inter_chunk.labels(name).observe(mean, trace)
         if self.usage is not None:
             metrics.tokens.labels(name, "prompt").inc(self.usage.prompt_tokens)
             metrics.tokens.labels(name, "cached").inc(self.usage.cached_tokens)

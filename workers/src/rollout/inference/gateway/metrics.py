@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+if TYPE_CHECKING:
+    from rollout.inference.gateway.rules.trace_context import TraceParent
 
 LATENCY = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
 FIRST_BYTE = (
@@ -52,6 +58,7 @@ CHUNK = (
 )
 OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text"
 
 
 class GatewayMetrics:
@@ -118,3 +125,16 @@ class GatewayMetrics:
     def render(self) -> bytes:
         """The page in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def render_for(self, accepted: str) -> tuple[bytes, str]:
+        """The page, and its type, for whoever sends ``accepted`` as a header: OpenMetrics, which has exemplars, where that names it."""
+        if OPENMETRICS in accepted:
+            return generate_openmetrics(self._registry), OPENMETRICS_TYPE
+        return self.render(), CONTENT_TYPE
+
+
+def build_exemplar(parent: TraceParent | None) -> dict[str, str] | None:
+    """What a measurement is tied to: a trace that is recorded, and no other, for nobody would find it."""
+    if parent is None or not parent.sampled:
+        return None
+    return {"trace_id": parent.trace_id, "span_id": parent.span_id}
