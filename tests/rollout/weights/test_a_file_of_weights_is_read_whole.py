@@ -10,8 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rollout.weights.digest import digest_tensors, save_weights
-from rollout.weights.host import host_tensors, read_apart, read_tensors
+from rollout.weights.digest import (
+    APART_BYTES_MIN,
+    TensorDigests,
+    digest_tensors,
+    load_weights,
+    save_weights,
+)
+from rollout.weights.host import host_tensors, read_tensors
+from rollout_vllm.digest import combine_digests, digest_tensor
 
 TENSORS = {
     "a": torch.arange(6, dtype=torch.bfloat16).view(2, 3),
@@ -23,7 +30,7 @@ TENSORS = {
 }
 
 both_ways = pytest.mark.parametrize(
-    "read", [partial(read_tensors, pinned=False), read_apart], ids=["in one piece", "apart"]
+    "read", [partial(read_tensors, pinned=False), load_weights], ids=["in one piece", "apart"]
 )
 
 
@@ -79,7 +86,7 @@ def test_tensors_that_are_read_apart_begin_where_those_that_are_made_do(tmp_path
     path = tmp_path / "model.safetensors"
     save_weights(TENSORS, path)
 
-    found = read_apart(path)
+    found = load_weights(path)
 
     assert all(one.data_ptr() % 64 == 0 for one in found.values())
     assert len({one.untyped_storage().data_ptr() for one in found.values() if one.numel()}) == 5
@@ -87,3 +94,20 @@ def test_tensors_that_are_read_apart_begin_where_those_that_are_made_do(tmp_path
 
 def test_tensors_of_the_host_are_left_where_they_are():
     assert host_tensors(TENSORS)["b"] is TENSORS["b"]
+
+
+def test_a_digest_is_the_same_whether_tensors_are_hashed_beside_their_reading_or_one_by_one(
+    tmp_path,
+):
+    sizes = (APART_BYTES_MIN // 4 - 1, APART_BYTES_MIN // 4, 3 * APART_BYTES_MIN + 5)
+    tensors = {f"layer.{n}": torch.randn(size) for n, size in enumerate(sizes)} | TENSORS
+    path = tmp_path / "model.safetensors"
+    save_weights(tensors, path)
+
+    with TensorDigests() as digests:
+        found = load_weights(path, digests.add)
+        digest = digests.combined()
+
+    assert found.keys() == tensors.keys()
+    assert digest == combine_digests({name: digest_tensor(name, tensors[name]) for name in tensors})
+    assert digest == digest_tensors(tensors)

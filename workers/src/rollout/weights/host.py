@@ -86,7 +86,7 @@ def read_tensors(path: Path, *, pinned: bool) -> dict[str, torch.Tensor]:
         raise ValueError(f"{path}: {read} bytes, not a whole safetensors file ({error})") from error
 
 
-def read_apart(path: Path) -> dict[str, torch.Tensor]:
+def read_apart(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """A safetensors file, each tensor read into memory of its own: what passes through other memory is copied twice.
 
     Raises OSError, and ValueError on what is no whole safetensors file.
@@ -95,10 +95,8 @@ def read_apart(path: Path) -> dict[str, torch.Tensor]:
         size = os.fstat(file.fileno()).st_size
         try:
             header, start = _read_header(file, size)
-            return {
-                name: _read_part(file, start, size - start, header[name])
-                for name in sorted(header, key=lambda name: header[name]["data_offsets"])
-            }
+            for name in sorted(header, key=lambda name: header[name]["data_offsets"]):
+                yield name, _read_part(file, start, size - start, header[name])
         except (KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
             raise ValueError(
                 f"{path}: {size} bytes, not a whole safetensors file ({error})"

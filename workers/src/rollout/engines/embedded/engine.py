@@ -49,7 +49,7 @@ from rollout.types import (
     VersionSpan,
     WeightVersion,
 )
-from rollout.weights.digest import digest_tensors, load_weights, weight_files
+from rollout.weights.digest import TensorDigests, load_weights, weight_files
 from rollout.weights.host import read_tensors
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
@@ -153,7 +153,9 @@ class EmbeddedEngine:
     def _open_decoder(self) -> Decoder:
         config = read_config(self._path)
         if config is not None:
-            return CompactDecoder(config, self._dtype, self._device, self._capture)
+            return CompactDecoder(
+                config, self._dtype, self._device, self._capture, exact=self._exact
+            )
         from rollout.engines.embedded.module import ModuleDecoder
 
         return ModuleDecoder(self._path, self._dtype, self._device)
@@ -161,22 +163,27 @@ class EmbeddedEngine:
     def _load(self, weights: Path) -> str:
         decoder = self._ready()
         self._version = None
-        try:
-            tensors = self._read(weights)
-        except (OSError, ValueError, SafetensorError) as error:
-            raise EngineError(f"cannot read weights {weights}: {error}") from error
-        digest = digest_tensors(tensors)
-        decoder.load(tensors)
+        with TensorDigests() as digests:
+            try:
+                tensors = self._read(weights, digests.add)
+            except (OSError, ValueError, SafetensorError) as error:
+                raise EngineError(f"cannot read weights {weights}: {error}") from error
+            decoder.load(tensors)
+            digest = digests.combined()
         if self._probe is not None:
             self._probe.expect(tensors)
         return digest
 
-    def _read(self, weights: Path) -> Mapping[str, torch.Tensor]:
+    def _read(
+        self, weights: Path, met: Callable[[str, torch.Tensor], None]
+    ) -> Mapping[str, torch.Tensor]:
         if self._device.type == "cpu":
-            return load_weights(weights)
+            return load_weights(weights, met)
         tensors: dict[str, torch.Tensor] = {}
         for file in weight_files(weights):
-            tensors |= read_tensors(file, pinned=True)
+            for name, tensor in read_tensors(file, pinned=True).items():
+                tensors[name] = tensor
+                met(name, tensor)
         return tensors
 
     def _generate(

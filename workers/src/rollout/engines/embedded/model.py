@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from rollout.engines.embedded.config import DecoderConfig
 from rollout.engines.embedded.cuda_attention import attend_on_cuda, takes_flash
+from rollout.engines.embedded.steps.packed import PackedWeight, agrees, can_pack, pack_weight
 from rollout.errors import EngineError
 
 CPU = torch.device("cpu")
@@ -46,13 +47,28 @@ class Layer:
     down: torch.Tensor
 
 
+HEAD = -1
+"""The place of the language head beside the layers'."""
+
+
 class CompactModel:
-    """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``."""
+    """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``.
+
+    ``exact``: weights are packed where that changes no bit.
+    """
 
     def __init__(
-        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device = CPU
+        self,
+        config: DecoderConfig,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+        *,
+        exact: bool = True,
     ) -> None:
         self.config = config
+        self._exact = exact
+        self._packed: dict[tuple[int, str], PackedWeight] = {}
+        self._packed_columns = 0
         self.dtype = dtype
         self.device = device
         self.scale = config.head_size**-0.5
@@ -69,6 +85,7 @@ class CompactModel:
         On a GPU weights of the same shapes are copied over the last ones: captured steps go on with them. Raises
         EngineError on a missing tensor.
         """
+        self._packed, self._packed_columns = {}, 0
         weights = _Weights(tensors, self.dtype, self.device)
         old = (self._embed, self._head, self._norm, self._layers)
         self._embed = self._settled(old[0], weights.take("model.embed_tokens.weight"))
@@ -88,6 +105,25 @@ class CompactModel:
             for last, new in zip(old[3], self._layers, strict=True)
             for name in Layer.__slots__
         )
+
+    def pack(self, columns: int) -> None:
+        """Pack the weights for products with so many columns, until the next ``load`` or other columns."""
+        if self._packed_columns == columns:
+            return
+        self._packed, self._packed_columns = {}, columns  # before more memory is asked for
+        wanted = {(HEAD, "head"): self._head}
+        for index, layer in enumerate(self._layers):
+            wanted |= {(index, name): getattr(layer, name) for name in self._packable}
+        self._packed = {
+            key: pack_weight(weight, columns)
+            for key, weight in wanted.items()
+            if can_pack(weight, columns) and not (self._exact and not agrees(weight, columns))
+        }
+
+    @property
+    def _packable(self) -> tuple[str, ...]:
+        """Weights of a layer: a product that is added to a sum is rounded otherwise."""
+        return ("qkv", "gate_up") if self._exact else ("qkv", "gate_up", "out", "down")
 
     def _settled_layer(self, index: int, new: Layer) -> Layer:
         if index >= len(self._layers):
@@ -129,14 +165,16 @@ class CompactModel:
 
     def logits(self, x_ES: torch.Tensor) -> torch.Tensor:
         """float32 [S, V] from the last layer's output."""
-        return _times(self._head, self._normed(x_ES, self._norm)).t().float().contiguous()
+        normed = self._normed(x_ES, self._norm)
+        return self._times(HEAD, "head", self._head, normed).t().float().contiguous()
 
     def heads(
         self, index: int, x_ES: torch.Tensor, rotation: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotated queries [S, K, R, D] and keys with values [2, S, K, D] of layer ``index``."""
         layer, config = self._layers[index], self.config
-        fused = _times(layer.qkv, self._normed(x_ES, layer.input_norm), layer.qkv_bias)
+        normed = self._normed(x_ES, layer.input_norm)
+        fused = self._times(index, "qkv", layer.qkv, normed, layer.qkv_bias)
         heads = fused.t().contiguous().view(x_ES.shape[1], -1, config.head_size)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.head_norm is not None:
@@ -148,11 +186,38 @@ class CompactModel:
     def finish(self, index: int, x_ES: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The rest of layer ``index`` after attention [S, H * D]; overwrites and returns ``x_ES``."""
         layer = self._layers[index]
-        x_ES.addmm_(layer.out, attended.t())
+        self._add_times(x_ES, index, "out", layer.out, attended.t())
         if layer.out_bias is not None:
             x_ES += layer.out_bias
-        gate, up = _times(layer.gate_up, self._normed(x_ES, layer.post_norm)).chunk(2)
-        return x_ES.addmm_(layer.down, functional.silu(gate, inplace=True).mul_(up))
+        normed = self._normed(x_ES, layer.post_norm)
+        gate, up = self._times(index, "gate_up", layer.gate_up, normed).contiguous().chunk(2)
+        inner = functional.silu(gate, inplace=True).mul_(up)
+        return self._add_times(x_ES, index, "down", layer.down, inner)
+
+    def _times(
+        self,
+        index: int,
+        name: str,
+        weight: torch.Tensor,
+        x_ES: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """``weight @ x_ES + bias``, packed where it is for as many columns."""
+        packed = self._packed_for(x_ES).get((index, name))
+        if packed is None:
+            return _times(weight, x_ES, bias)
+        product = packed.times(x_ES)
+        return product if bias is None else product.add_(bias)
+
+    def _add_times(
+        self, sum_ES: torch.Tensor, index: int, name: str, weight: torch.Tensor, x_S: torch.Tensor
+    ) -> torch.Tensor:
+        """Add ``weight @ x_S`` to ``sum_ES`` and return it."""
+        packed = self._packed_for(x_S).get((index, name))
+        return sum_ES.addmm_(weight, x_S) if packed is None else sum_ES.add_(packed.times(x_S))
+
+    def _packed_for(self, x_S: torch.Tensor) -> Mapping[tuple[int, str], PackedWeight]:
+        return self._packed if x_S.shape[1] == self._packed_columns else {}
 
     def _normed(self, x_ES: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         if x_ES.is_cuda:  # one kernel instead of seven
