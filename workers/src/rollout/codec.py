@@ -125,22 +125,28 @@ def name_trajectory(trajectory: Trajectory) -> str:
     return f"blake3:{blake3(canonical_bytes(trajectory)).hexdigest()}"
 
 
+def encode_trajectories(trajectories: Sequence[Trajectory]) -> bytes:
+    """What the body of one group holds, timings included, as it is sent and before it is compressed."""
+    return _encoder.encode(tuple(trajectories))
+
+
 def encode_body(trajectories: Sequence[Trajectory]) -> bytes:
-    """Compressed body of one group, timings included."""
-    return _compress(tuple(trajectories))
+    """Compressed body of one group."""
+    return compress_body(encode_trajectories(trajectories))
 
 
 def encode_prefixes(prefixes: Sequence[Prefix]) -> bytes:
     """Compressed beginnings of one group's samples; empty when there are none."""
-    return _compress(tuple(prefixes)) if prefixes else b""
+    return compress_body(_encoder.encode(tuple(prefixes))) if prefixes else b""
 
 
-def _compress(content: tuple[Any, ...]) -> bytes:
+def compress_body(content: bytes) -> bytes:
+    """A body of what ``encode_trajectories`` gave."""
     # A compressor must not be shared between threads, and making one costs more than using it.
     compressor = getattr(_local, "compressor", None)
     if compressor is None:
         compressor = _local.compressor = zstandard.ZstdCompressor(level=BODY_LEVEL)
-    return compressor.compress(_encoder.encode(content))
+    return compressor.compress(content)
 
 
 def decode_body(body: bytes) -> tuple[Trajectory, ...]:

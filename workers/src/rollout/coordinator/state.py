@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.codec import decode_body
+from rollout.codec import decode_body, encode_trajectories
 from rollout.coordinator.rules.batch_selection import GroupView
 from rollout.coordinator.rules.evaluation import EvaluationResult
 from rollout.coordinator.rules.learning import STEPS, StepSignal, observe_signal
@@ -286,9 +286,9 @@ class RunState:
                 self.release(self.leases[task_id].task, "excluded")
 
     def finish_task(
-        self, task: NewTask, samples: tuple[SampleRow, ...], made: tuple[Trajectory, ...]
+        self, task: NewTask, samples: tuple[SampleRow, ...], packed: bytes, oldest_step: int | None
     ) -> None:
-        """A task's samples are durable."""
+        """A task's samples are durable; ``packed`` are its trajectories in msgpack."""
         self.leases.pop(task.task_id, None)
         if task.kind == "eval":
             run = self.evaluations.get(evaluation_key(task))
@@ -299,8 +299,8 @@ class RunState:
         elif (group := self.groups.get(task.ordinal)) is not None:
             group.state, group.lease, group.samples = "done", None, samples
             self.open_ordinals.discard(task.ordinal)
-            group.packed = pack_group(task.ordinal, made)
-            group.oldest_step = find_oldest_step(made)
+            group.packed = pack_group(task.ordinal, packed)
+            group.oldest_step = oldest_step
 
     def take_groups(self, ordinals: Iterable[int]) -> list[Group]:
         """Groups that a step has closed, and their leases, are not needed any more; those of ``ordinals`` that were here."""
@@ -322,9 +322,10 @@ def evaluation_key(task: NewTask) -> Key:
     return (task.evaluation, task.split, task.lineage, task.step)
 
 
-def pack_group(ordinal: int, trajectories: tuple[Trajectory, ...]) -> bytes:
-    """A TrajectoryGroup in msgpack, made once and sent as it is."""
-    return msgspec.msgpack.encode(TrajectoryGroup(ordinal=ordinal, trajectories=trajectories))
+def pack_group(ordinal: int, packed: bytes) -> bytes:
+    """A TrajectoryGroup in msgpack around its trajectories, which are that already; sent as it is."""
+    made: Any = msgspec.Raw(packed)
+    return msgspec.msgpack.encode(TrajectoryGroup(ordinal=ordinal, trajectories=made))
 
 
 def find_oldest_step(trajectories: Iterable[Trajectory]) -> int | None:
@@ -385,7 +386,7 @@ def _group(stored: StoredGroup) -> Group:
         state=stored.state,
         lease=stored.lease,
         samples=stored.samples,
-        packed=pack_group(stored.task.ordinal, made) if made else b"",
+        packed=pack_group(stored.task.ordinal, encode_trajectories(made)) if made else b"",
         oldest_step=find_oldest_step(made),
     )
 

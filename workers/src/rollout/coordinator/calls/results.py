@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rollout.codec import encode_body, encode_prefixes, name_trajectory
+from rollout.codec import (
+    compress_body,
+    encode_prefixes,
+    encode_trajectories,
+    name_trajectory,
+)
 from rollout.coordinator.calls.admission import admit_more
 from rollout.coordinator.calls.partial import (
     BySample,
@@ -24,6 +30,7 @@ from rollout.coordinator.rules.numbers import (
     check_prefix_numbers,
     find_wrong_numbers,
 )
+from rollout.coordinator.state import find_oldest_step
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -57,7 +64,8 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
     ]
     good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
-    verdicts = await run.ledger.submit(sender.worker, sender.incarnation, ends)
+    attempts = [end.attempt for end in ends]
+    verdicts = await run.ledger.submit(sender.worker, sender.incarnation, attempts)
     by_task = {}
     for result, end, verdict in zip(good, ends, verdicts, strict=True):
         by_task[result.task_id] = verdict
@@ -102,7 +110,15 @@ def _check_one(trajectory: Trajectory, lease: Lease, kept: BySample) -> str:
     return check_versions(trajectory, lease, kept)
 
 
-async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[AttemptEnd, ...]:
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How an attempt ends, and its trajectories in msgpack: written once for the ledger and the learner."""
+
+    attempt: AttemptEnd
+    packed: bytes = b""
+
+
+async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[_End, ...]:
     made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
     tokens = sum(len(one.token_ids) + len(one.prompt_ids) for one in made)
     if tokens > OFF_LOOP_TOKENS:
@@ -110,21 +126,25 @@ async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[AttemptEnd, ...]
     return tuple(map(_build_end, results))
 
 
-def _build_end(result: m.TaskResult) -> AttemptEnd:
+def _build_end(result: m.TaskResult) -> _End:
     if result.failure is not None:
-        return AttemptEnd(
-            task_id=result.task_id,
-            epoch=result.epoch,
-            failure=result.failure.kind,
-            message=result.failure.message,
-            prefixes=encode_prefixes(result.prefixes),
+        return _End(
+            AttemptEnd(
+                task_id=result.task_id,
+                epoch=result.epoch,
+                failure=result.failure.kind,
+                message=result.failure.message,
+                prefixes=encode_prefixes(result.prefixes),
+            )
         )
-    return AttemptEnd(
+    packed = encode_trajectories(result.trajectories)
+    attempt = AttemptEnd(
         task_id=result.task_id,
         epoch=result.epoch,
         samples=tuple(map(_sample_row, result.trajectories)),
-        body=encode_body(result.trajectories),
+        body=compress_body(packed),
     )
+    return _End(attempt, packed)
 
 
 def _sample_row(trajectory: Trajectory) -> SampleRow:
@@ -137,14 +157,16 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
     )
 
 
-def _mirror(run: RunContext, result: m.TaskResult, end: AttemptEnd, verdict: Verdict) -> None:
+def _mirror(run: RunContext, result: m.TaskResult, end: _End, verdict: Verdict) -> None:
+    samples = end.attempt.samples
     lease = run.state.leases.get(result.task_id)
     if lease is None or lease.epoch != result.epoch:
         return  # a repeated result: mirrored the first time
     if verdict.state == "done":
-        run.state.finish_task(lease.task, end.samples, result.trajectories)
+        oldest = find_oldest_step(result.trajectories)
+        run.state.finish_task(lease.task, samples, end.packed, oldest)
         if lease.task.kind == "train":
-            run.recalls.lengths.add(one.num_tokens for one in end.samples)
+            run.recalls.lengths.add(one.num_tokens for one in samples)
     else:
         run.state.release(lease.task, verdict.state)
 
