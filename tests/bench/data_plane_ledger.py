@@ -94,22 +94,27 @@ class Load:
 
     async def round(self) -> Times:
         """One round of both kinds of work."""
-        if not self.incarnations:
-            names = [f"actor-{n}" for n in range(self.workers)]
-            made = [await self.ledger.register(name, "actor") for name in names]
-            self.incarnations = tuple(one.incarnation for one in made)
-        await self._admit()
+        await self.register()
+        await self.admit()
         leases = [await self._claim(n, BATCHES * BATCH // self.size) for n in range(self.workers)]
         began = time.perf_counter()
         await asyncio.gather(*(self._insert(n, leases[n]) for n in range(self.workers)))
         inserted = time.perf_counter() - began
-        await self._admit()
+        await self.admit()
         began = time.perf_counter()
         await asyncio.gather(*(self._claim_and_ack(n) for n in range(self.workers)))
         acknowledged = time.perf_counter() - began
         return inserted, acknowledged, acknowledged
 
-    async def _admit(self) -> None:
+    async def register(self) -> None:
+        """The workers; once."""
+        if not self.incarnations:
+            names = [f"actor-{n}" for n in range(self.workers)]
+            made = [await self.ledger.register(name, "actor") for name in names]
+            self.incarnations = tuple(one.incarnation for one in made)
+
+    async def admit(self) -> None:
+        """Tasks for one kind of work."""
         start = self.next_ordinal
         self.next_ordinal += self.workers * BATCHES * BATCH // self.size
         tasks = tuple(
@@ -152,7 +157,7 @@ def _end(lease: Lease, body: bytes) -> AttemptEnd:
     rows = tuple(
         SampleRow(
             sample=sample,
-            trajectory_id=_name(lease.task.ordinal, sample),
+            trajectory_id=name_of(lease.task.ordinal, sample),
             reward=0.5,
             num_tokens=512,
             ending="stop",
@@ -162,15 +167,16 @@ def _end(lease: Lease, body: bytes) -> AttemptEnd:
     return AttemptEnd(task_id=lease.task.task_id, epoch=lease.epoch, samples=rows, body=body)
 
 
-def _name(ordinal: int, sample: int) -> str:
+def name_of(ordinal: int, sample: int) -> str:
+    """A trajectory's name, made of its place."""
     return f"blake3:{ordinal * 1_000_003 + sample:064x}"
 
 
 def _rows(start: int) -> list[tuple[int, str, bytes]]:
-    return [(start + n, _name(start, n), body) for n, body in enumerate(BODIES)]
+    return [(start + n, name_of(start, n), body) for n, body in enumerate(BODIES)]
 
 
-def _interleave(
+def interleave(
     raw: Callable[[], Times], ours: dict[int, Callable[[], Times]]
 ) -> tuple[list[Times], dict[int, list[Times]]]:
     """Rounds of everything, each time in another order; the first round warms up."""
@@ -197,7 +203,7 @@ def _sqlite(folder: Path) -> Iterator[Figure]:
         size: lambda load=load: loop.run_until_complete(load.round())
         for size, load in loads.items()
     }
-    found = _interleave(raw.round, ours)
+    found = interleave(raw.round, ours)
     for load in loads.values():
         loop.run_until_complete(load.ledger.close())
     yield from _figures("SQLite", (">= 0.8", ">= 0.7", "info"), *found)
@@ -253,7 +259,7 @@ class RawSqlite:
         assert len(taken) == BATCH
         self._tx.execute("BEGIN IMMEDIATE")
         if results:
-            rows = [(number, _name(number, 0), 0.5, 512, "stop") for (number,) in taken]
+            rows = [(number, name_of(number, 0), 0.5, 512, "stop") for (number,) in taken]
             self._tx.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?)", rows)
         self._tx.executemany("UPDATE t SET state = 2 WHERE id = ?", taken)
         self._tx.execute("COMMIT")
@@ -272,7 +278,7 @@ def _postgres(dsn: str) -> Iterator[Figure]:
         size: lambda load=load: loop.run_until_complete(load.round())
         for size, load in loads.items()
     }
-    found = _interleave(raw.round, ours)
+    found = interleave(raw.round, ours)
     for load in loads.values():
         loop.run_until_complete(load.ledger.close())
     yield from _figures(f"Postgres x {WORKERS}", (">= 0.8", ">= 0.8", "info"), *found)
@@ -341,7 +347,7 @@ class RawPostgres:
             assert len(taken) == BATCH
             ids = [row[0] for row in taken]
             if results:
-                rows = [(number, _name(number, 0), 0.5, 512, "stop") for number in ids]
+                rows = [(number, name_of(number, 0), 0.5, 512, "stop") for number in ids]
                 with connection.cursor() as cursor:
                     cursor.executemany("INSERT INTO results VALUES (%s, %s, %s, %s, %s)", rows)
             connection.execute("UPDATE t SET state = 2 WHERE id = ANY(%s)", (ids,))
