@@ -13,11 +13,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator")
 from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
-from rollout_api.v1alpha1.inference.endpoint import EndpointSpec
+from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
+from rollout_operator.endpoint.history import build_history
 from rollout_operator.endpoint.inputs import ServerInputs
-from rollout_operator.endpoint.model import ServedModel
+from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import (
     build_deployment,
     build_revision,
@@ -39,6 +40,7 @@ SERVED = {
     "model": {"uri": "file:///models/a"},
     "engine": {"vllm": {}},
     "apiKeys": [{"name": "ann", "secretKeyRef": {"name": "keys", "key": "ann"}}],
+    "tls": {"secretRef": {"name": "chat-tls"}},
 }
 CODE = {"python": {"module": "mine", "className": "Mine"}}
 VLLM = {
@@ -92,7 +94,19 @@ def servers():
         platform=PLATFORM,
     )
     revision = build_revision(inputs)
-    made = [build_deployment(inputs, revision, 1), build_service(inputs, revision.name, tls=False)]
+    seen = EndpointSeen(
+        name="chat",
+        namespace="ns",
+        uid="uid-0001",
+        generation=1,
+        spec=inputs.spec,
+        status=EndpointStatus(),
+    )
+    made = [
+        build_history(inputs, revision.name, seen),
+        build_deployment(inputs, revision, 1),
+        build_service(inputs, revision.name, tls=True),
+    ]
     return {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
 
 
