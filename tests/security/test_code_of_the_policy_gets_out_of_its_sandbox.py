@@ -17,6 +17,8 @@ import pytest
 from escapes import ESCAPES
 
 from rollout.errors import InfrastructureError
+from rollout.tools.sandbox import bubblewrap
+from rollout.tools.sandbox.arguments import zygote_argv
 from rollout.tools.sandbox.bubblewrap import Bubblewrap
 from rollout.tools.sandbox.contract import NoSandbox, SandboxLimits
 
@@ -63,13 +65,17 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    "forks", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["forked", "spawned"]
+)
 @pytest.mark.parametrize("escape", ESCAPES, ids=[one.wish.replace(" ", "-") for one in ESCAPES])
-async def test_the_attack_is_held(escape, sandbox_host, hosts_name, monkeypatch):
+async def test_the_attack_is_held(escape, forks, sandbox_host, hosts_name, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "SECRET-of-the-host")
     stray = os.open("/etc/passwd", os.O_RDONLY)
     os.set_inheritable(stray, True)
     waited_for = escape.cause in {"time", "any"}
-    sandbox = await opened(sandbox_host, LIMITS if waited_for else PATIENT)
+    maker = Bubblewrap(sandbox_host, forks=forks)
+    sandbox = await maker.open(LIMITS if waited_for else PATIENT)
     try:
         result = await run_python(sandbox, escape.code.replace("HOSTS_NAME", repr(hosts_name)))
         said = result.stdout.head.decode() + result.stderr.head.decode()
@@ -103,11 +109,70 @@ async def test_no_episode_finds_anothers_files(sandbox_host):
     assert seen.stdout.head == b"[] []\n"
 
 
+async def test_sandboxes_of_one_maker_share_neither_terminals_nor_processes_nor_sockets(
+    sandbox_host,
+):
+    maker = Bubblewrap(sandbox_host)
+    one, other = await maker.open(PATIENT), await maker.open(PATIENT)
+    opens = """
+import os, socket, sys, time
+os.open('/dev/ptmx', os.O_RDWR)
+held = socket.socket(socket.AF_UNIX); held.bind('\\0here'); held.listen()
+open('/dev/shm/mine', 'w').close()
+time.sleep(600)
+"""
+    running = asyncio.ensure_future(run_python(one, opens))
+    while len(inside(one.pid)) < 2 or not Path(f"/proc/{one.pid}/root/dev/shm/mine").exists():
+        await asyncio.sleep(0.01)
+    seen = await run_python(
+        other,
+        "import os, socket\n"
+        "print(os.listdir('/dev/pts'), os.listdir('/dev/shm'), sum(n.isdigit() for n in os.listdir('/proc')))\n"
+        "print(socket.socket(socket.AF_UNIX).connect_ex('\\0here'))",
+    )
+    await one.close()
+    await other.close()
+    with pytest.raises(InfrastructureError):
+        await running
+    assert seen.stdout.head == b"['ptmx'] [] 2\n111\n"
+
+
+async def test_the_end_of_what_sandboxes_are_forked_from_is_infrastructure_and_the_next_gets_another(
+    sandbox_host,
+):
+    maker = Bubblewrap(sandbox_host)
+    first = await maker.open(PATIENT)
+    outside = maker._zygote._process
+    (forks,) = inside(outside.pid) - {outside.pid} - inside(first.pid)
+    os.kill(forks, 9)
+    outside.wait()
+    with pytest.raises(InfrastructureError, match="has ended"):
+        await run_python(first, "print(1)")
+    second = await maker.open(PATIENT)
+    assert (await run_python(second, "print(1)")).stdout.head == b"1\n"
+    await second.close()
+    await first.close()
+
+
+async def test_where_no_sandbox_can_be_forked_one_is_started(sandbox_host, monkeypatch):
+    def without_places(host, programs):
+        argv = list(zygote_argv(host, programs))
+        at = argv.index("/box")
+        return (*argv[: at - 1], *argv[at + 1 :])
+
+    monkeypatch.setattr(bubblewrap, "zygote_argv", without_places)
+    maker = Bubblewrap(sandbox_host)
+    sandbox = await maker.open(PATIENT)
+    assert not maker._forks
+    assert (await run_python(sandbox, "print(1)")).stdout.head == b"1\n"
+    await sandbox.close()
+
+
 async def test_everything_ends_with_the_sandbox(sandbox_host):
     sandbox = await opened(sandbox_host, PATIENT)
     running = asyncio.ensure_future(run_python(sandbox, "import time; time.sleep(600)"))
     pids: set[int] = set()
-    while len(pids) < 3:
+    while len(pids) < 2:
         pids = inside(sandbox.pid)
         await asyncio.sleep(0.01)
     await sandbox.close()
@@ -133,7 +198,7 @@ asyncio.run(main())
     starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     pid = int(starter.stdout.readline())
     pids: set[int] = set()
-    while len(pids) < 3:
+    while len(pids) < 2:
         pids = inside(pid)
     starter.kill()
     starter.wait()
@@ -145,7 +210,7 @@ asyncio.run(main())
 async def test_a_cancelled_call_ends_the_sandbox(sandbox_host):
     sandbox = await opened(sandbox_host, PATIENT)
     running = asyncio.ensure_future(run_python(sandbox, "import time; time.sleep(600)"))
-    while len(inside(sandbox.pid)) < 3:
+    while len(inside(sandbox.pid)) < 2:
         await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

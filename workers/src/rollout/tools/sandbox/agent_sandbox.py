@@ -24,6 +24,7 @@ from rollout.tools.sandbox.bubblewrap import (
 )
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits
 from rollout.tools.sandbox.host import own_python
+from rollout.tools.sandbox.process import SpawnedProcess
 
 PORT = 8000
 TESTS, LOGS = "/tmp/.tests", "/tmp/.logs"  # noqa: S108 - in the sandbox
@@ -110,7 +111,7 @@ async def open_agent_sandbox(maker: Bubblewrap, limits: SandboxLimits) -> AgentS
                     links=LINKS,
                     passed=(descriptor,),
                 )
-        inner = BubblewrapSandbox(process, limits)
+        inner = BubblewrapSandbox(SpawnedProcess(process), limits)
         await come_up(inner, _start(inner, limits, descriptor))
         try:
             _, found, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_DONTWAIT)

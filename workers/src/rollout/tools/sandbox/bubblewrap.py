@@ -1,7 +1,9 @@
 """Sandboxes by bubblewrap: namespaces of their own, an empty environment, no network, two small folders in memory.
 
 Root is dropped before bubblewrap starts: as real root it leaves files under ``/proc/sys`` writable. Process 1 in there
-is ``inside.py``. Source: bwrap(1) of bubblewrap 0.8; every flag has its test in ``tests/security``.
+is ``inside.py``; it is forked by ``zygote.py`` in a bubblewrap that all sandboxes of a maker share, or, where the machine
+lets nobody make namespaces in there, started in one of its own. Source: bwrap(1) of bubblewrap 0.8; every flag has its test
+in ``tests/security``.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -18,15 +21,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollout.common.child_processes import kill_unread
 from rollout.errors import InfrastructureError
+from rollout.tools.sandbox.arguments import bubblewrap_argv, zygote_argv
 from rollout.tools.sandbox.contract import (
     Cause,
     CommandResult,
     SandboxLimits,
     Stream,
 )
+from rollout.tools.sandbox.forked import NotForkedError, Zygote
 from rollout.tools.sandbox.host import Host, own_python
+from rollout.tools.sandbox.process import SandboxProcess, SpawnedProcess
 from rollout.tools.sandbox.seccomp import build_filter, machine_calls
 from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, check_files
 
@@ -36,10 +41,8 @@ ANSWER_SECONDS_MARGIN = 15.0
 """How long after a command's own limit its answer may come."""
 STARTS_MAX = 4
 """Sandboxes that come up at a time."""
-ERRORS_BYTES_MAX = 4096
 ARGUMENTS_BYTES_MAX = 96 << 10
 """Linux takes 128 KiB for one argument."""
-SHARED_MEMORY_BYTES = 16 << 20
 PYTHONS = frozenset({"python", "python3"})
 
 T = TypeVar("T")
@@ -65,25 +68,61 @@ class CommandAnswer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SandboxReady(msgspec.Struct, forbid_unknown_fields=True):
-    """Process 1's first frame."""
+    """Process 1's first frame. ``why`` there is no sandbox."""
 
     ready: bool
+    why: str = ""
 
 
 class Bubblewrap:
-    """Makes sandboxes on this machine. Raises NoSandbox where it cannot keep anything in (``Host.find``)."""
+    """Makes sandboxes on this machine. Raises NoSandbox where it cannot keep anything in (``Host.find``).
 
-    def __init__(self, host: Host | None = None) -> None:
+    ``forks``: process 1 of a sandbox is forked where that can be, rather than started.
+    """
+
+    def __init__(self, host: Host | None = None, *, forks: bool = True) -> None:
         self.host = host or Host.find()
         self._filter = build_filter(machine_calls())
+        self._forks = forks
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = None
         self.starting = asyncio.Semaphore(STARTS_MAX)
 
     async def open(self, limits: SandboxLimits) -> BubblewrapSandbox:
         """A fresh sandbox. Raises InfrastructureError where it does not come up."""
         async with self.starting:
-            sandbox = BubblewrapSandbox(await self.spawn(limits, "inside.py"), limits)
+            if self._forks:
+                try:
+                    return await self._fork(limits)
+                except NotForkedError:
+                    self._forks = False
+            process = SpawnedProcess(await self.spawn(limits, "inside.py"))
+            sandbox = BubblewrapSandbox(process, limits)
             await come_up(sandbox, sandbox.start())
         return sandbox
+
+    async def _fork(self, limits: SandboxLimits) -> BubblewrapSandbox:
+        try:
+            process = await self._running_zygote().fork(msgspec.json.encode(asdict(limits)))
+        except NotForkedError:
+            raise
+        except InfrastructureError as error:
+            raise InfrastructureError(f"a sandbox did not come up: {error}") from error
+        sandbox = BubblewrapSandbox(process, limits)
+        await come_up(sandbox, sandbox.be_ready())
+        return sandbox
+
+    def _running_zygote(self) -> Zygote:
+        with self._lock:
+            if self._zygote is None or not self._zygote.is_alive:
+                with contextlib.ExitStack() as stack:
+                    held = {
+                        name: stack.enter_context(_held(_program(name)))
+                        for name in ("zygote.py", "inside.py")
+                    }
+                    argv = zygote_argv(self.host, held)
+                    self._zygote = Zygote(argv, tuple(held.values()), self._filter)
+            return self._zygote
 
     async def serve(
         self, argv: tuple[str, ...], files: Mapping[str, bytes], limits: SandboxLimits
@@ -153,6 +192,9 @@ async def come_up(sandbox: BubblewrapSandbox, starting: Coroutine[Any, Any, None
     """Wait for its process 1; closed where that does not answer. Raises InfrastructureError."""
     try:
         await asyncio.wait_for(starting, START_SECONDS_MAX)
+    except NotForkedError:
+        await sandbox.close()
+        raise
     except (TimeoutError, InfrastructureError) as error:
         said = await sandbox.end_and_tell()
         why = said or str(error) or f"no answer in {START_SECONDS_MAX:g} s"
@@ -163,13 +205,13 @@ async def come_up(sandbox: BubblewrapSandbox, starting: Coroutine[Any, Any, None
 
 
 def _program(name: str) -> bytes:
-    return resources.files("rollout.tools.sandbox").joinpath(name).read_bytes()
+    return resources.files("rollout.tools.sandbox.programs").joinpath(name).read_bytes()
 
 
 class BubblewrapSandbox:
     """One of them. Commands wait for each other; a call that is cancelled ends the sandbox."""
 
-    def __init__(self, process: Process, limits: SandboxLimits) -> None:
+    def __init__(self, process: SandboxProcess, limits: SandboxLimits) -> None:
         self._process = process
         self._limits = limits
         self._lock = asyncio.Lock()
@@ -185,7 +227,13 @@ class BubblewrapSandbox:
     async def start(self) -> None:
         """Send the limits and wait for process 1."""
         await self.send(asdict(self._limits))
-        await self.receive(SandboxReady)
+        await self.be_ready()
+
+    async def be_ready(self) -> None:
+        """Wait for process 1, which knows the limits."""
+        answer = await self.receive(SandboxReady)
+        if not answer.ready:
+            raise NotForkedError(answer.why)
 
     async def run(
         self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
@@ -237,7 +285,6 @@ class BubblewrapSandbox:
         """Say a frame to process 1. Raises InfrastructureError."""
         data = msgspec.json.encode(message)
         stream = self._process.stdin
-        assert stream is not None
         try:
             stream.write(len(data).to_bytes(4, "big") + data)
             await stream.drain()
@@ -247,13 +294,12 @@ class BubblewrapSandbox:
     async def receive(self, kind: type[T]) -> T:
         """Process 1's next frame. Raises InfrastructureError."""
         stream = self._process.stdout
-        assert stream is not None
         try:
             size = int.from_bytes(await stream.readexactly(4), "big")
             if size > 4 * self._limits.output_bytes + (64 << 10):
                 raise InfrastructureError(f"the sandbox answered with {size} bytes")
             return msgspec.json.decode(await stream.readexactly(size), type=kind)
-        except asyncio.IncompleteReadError as error:
+        except (asyncio.IncompleteReadError, OSError) as error:
             raise InfrastructureError("the sandbox has ended") from error
         except msgspec.MsgspecError as error:
             raise InfrastructureError(
@@ -263,20 +309,13 @@ class BubblewrapSandbox:
     async def end_and_tell(self) -> str:
         """End it; what bubblewrap said about why, in one line."""
         await self.close()
-        stream = self._process.stderr
-        assert stream is not None
-        said = b""
-        with contextlib.suppress(TimeoutError):
-            said = await asyncio.wait_for(stream.read(ERRORS_BYTES_MAX), 1.0)
-        return " ".join(said.decode(errors="replace").split())
+        return await self._process.last_words()
 
     async def close(self) -> None:
         """End everything in it; idempotent."""
         self._closed = True
-        kill_unread(self._process)
+        self._process.kill()
         await self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
 
 
 def as_result(answer: CommandAnswer) -> CommandResult:
@@ -288,39 +327,6 @@ def as_result(answer: CommandAnswer) -> CommandResult:
         stderr=Stream(**{name: getattr(answer.stderr, name) for name in Stream.__slots__}),
         num_left=answer.num_left,
     )
-
-
-def bubblewrap_argv(
-    host: Host, limits: SandboxLimits, *, seccomp: int, programs: Mapping[str, int]
-) -> tuple[str, ...]:
-    """The command. ``seccomp`` is a descriptor of the filter, ``programs`` are those of ours by name, the first to be run."""
-    drop = ()
-    if host.drops_root:
-        drop = (host.setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
-    disk = str(limits.disk_bytes)
-    shared = str(min(SHARED_MEMORY_BYTES, limits.disk_bytes))
-    links = [part for name, target in host.links for part in ("--symlink", target, name)]
-    binds = [part for folder in host.folders for part in ("--ro-bind", folder, folder)]
-    return (
-        *drop,
-        *(host.bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
-        *("--new-session", "--as-pid-1", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534"),
-        *("--hostname", "box", "--clearenv", "--setenv", "LANG", "C.UTF-8"),
-        *binds,
-        *links,
-        *("--proc", "/proc", "--dev", "/dev"),
-        *("--size", shared, "--tmpfs", "/dev/shm"),  # noqa: S108 - in the sandbox
-        *("--size", disk, "--tmpfs", "/tmp"),  # noqa: S108 - likewise
-        *("--size", disk, "--tmpfs", "/box", "--chdir", "/box"),
-        *(part for name, held in programs.items() for part in _bound(held, name)),
-        *("--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"),
-        *("--seccomp", str(seccomp), "--", host.python, "-I", "-S"),
-        f"/run/{next(iter(programs))}",
-    )
-
-
-def _bound(held: int, name: str) -> tuple[str, ...]:
-    return ("--ro-bind-data", str(held), f"/run/{name}")
 
 
 @contextlib.contextmanager

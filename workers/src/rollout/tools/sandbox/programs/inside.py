@@ -65,24 +65,28 @@ class KeptBytes:
 
 def main() -> None:
     """Serve until the pipe closes."""
-    limits = begin()
+    limits = read_frame()
+    be_first()
+    serve_commands(limits)
+
+
+def serve_commands(limits: Frame) -> None:
+    """Say that this is up, and run what is asked for."""
     write_frame({"ready": True})
     for _ in range(limits["commands"]):
         request = read_frame()
         write_frame(run(request, limits))
 
 
-def begin() -> Frame:
-    """Be process 1; what bounds this sandbox."""
+def be_first() -> None:
+    """Be process 1 as those that it watches see it."""
     signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # process 1 hears from inside what it has a handler for
-    limits = read_frame()
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 2)
-    return limits
 
 
 def run(request: Frame, limits: Frame) -> Frame:
@@ -190,10 +194,11 @@ def watch(
     """Until the command ends or is past a bound: which, and its exit status where it ended by itself."""
     deadline = time.monotonic() + request["seconds"]
     poll = select.poll()
-    for descriptor in (0, *kept):
+    ended = os.pidfd_open(pid)
+    for descriptor in (0, ended, *kept):
         poll.register(descriptor, select.POLLIN)
     feed = Feed(feed_to, data, poll)
-    looked = 0.0
+    looked = time.monotonic()
     try:
         while time.monotonic() < deadline:
             if serve(poll, feed, kept):
@@ -209,6 +214,7 @@ def watch(
         return "time", None
     finally:
         feed.close()
+        os.close(ended)
 
 
 def serve(poll: select.poll, feed: Feed, kept: dict[int, KeptBytes]) -> bool:
@@ -219,7 +225,7 @@ def serve(poll: select.poll, feed: Feed, kept: dict[int, KeptBytes]) -> bool:
             return True
         if descriptor == feed.descriptor:
             feed.give()
-        elif not take(descriptor, kept):
+        elif descriptor in kept and not take(descriptor, kept):
             poll.unregister(descriptor)
     return False
 

@@ -22,7 +22,8 @@ BACKLOG = 64
 
 def main() -> None:
     """Serve until the pipe closes."""
-    limits = inside.begin()
+    limits = inside.read_frame()
+    inside.be_first()
     open_door(limits["door"]["descriptor"], limits["door"]["port"])
     inside.write_frame({"ready": True})
     while True:
