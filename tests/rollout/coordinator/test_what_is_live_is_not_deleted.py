@@ -127,3 +127,38 @@ def test_a_late_copy_of_an_anchor_collects_nothing(bench):
     commit_steps(learner, actor, 1)
     save(bench, learner, "step-000003", "c")
     assert not bench.store.has(coming)
+
+
+def test_the_version_of_an_anchor_that_is_being_written_stays_until_it_is_saved(bench):
+    client = bench.start(LONG)
+    learner, actor = FakeLearner(client, bench.store), FakeActor(client)
+    run = bench.coordinator.run
+
+    def go_on(num, saving):
+        for _ in range(num):
+            ask = m.BatchRequest(step=learner.step + 1, saving=saving)
+            while (batch := learner.call(routes.BATCH, ask)).waiting is not None:
+                actor.work()
+            learner.commit(batch)
+
+    def only_live(*steps):
+        live = {step for _, step in run.state.versions}
+        return live == {0, *steps}
+
+    go_on(2, None)
+    version = run.state.versions[0, 2]
+    go_on(6, (0, 2))
+    wait_until(lambda: only_live(2, *range(8 - LONG.train.staleness_max - 1, 9)))
+    assert bench.store.has(version.object)
+    go_on(1, None)
+    wait_until(lambda: only_live(*range(9 - LONG.train.staleness_max - 1, 10)))
+    wait_until(lambda: not bench.store.has(version.object))
+
+
+def test_a_new_learner_writes_no_anchor_of_the_one_before(bench):
+    client = bench.start(LONG)
+    learner = FakeLearner(client, bench.store)
+    learner.call(routes.BATCH, m.BatchRequest(step=1, saving=(0, 0)))
+    assert bench.coordinator.run.saving == (0, 0)
+    FakeLearner(client, bench.store)
+    assert bench.coordinator.run.saving is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -19,20 +20,31 @@ class Killed(BaseException):
 
 
 class Fuse:
-    """Blows before or after the n-th outside effect; never when ``at`` is None."""
+    """Blows before or after the n-th outside effect, of whatever thread; never when ``at`` is None.
+
+    Then nothing of that process has an effect any more, until the next one begins.
+    """
 
     def __init__(self, at: int | None, *, after: bool) -> None:
         self.at, self.after, self.count = at, after, 0
         self.names: list[str] = []
+        self.blown = False
+        self._turn = threading.Lock()
 
     def around(self, name, effect):
         def call(*args, **kwargs):
-            self.count += 1
-            self.names.append(name)
-            if self.count == self.at and not self.after:
+            with self._turn:
+                if self.blown:
+                    raise Killed(name)
+                self.count += 1
+                self.names.append(name)
+                mine = self.count == self.at
+                self.blown = mine and not self.after
+            if self.blown:
                 raise Killed(name)
             result = effect(*args, **kwargs)
-            if self.count == self.at:
+            if mine:
+                self.blown = True
                 raise Killed(name)
             return result
 
@@ -54,7 +66,16 @@ class Fused:
         return RoutedCalls(self, incarnation)
 
 
+STORES = ("put", "put_parts", "keep")
 CALLS = ("start", "publish_initial", "batch", "replay", "commit", "anchor")
+
+
+def end_threads(fuse: Fuse) -> None:
+    """What a killed process leaves at work here does nothing, and has ended when the next one begins."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("anchor"):
+            thread.join()
+    fuse.blown = False
 
 
 def run_until_done(world, calls, monkeypatch, fuse: Fuse) -> int:
@@ -65,10 +86,11 @@ def run_until_done(world, calls, monkeypatch, fuse: Fuse) -> int:
         fuse.around("write_manifest", state_module.write_atomically),
     )
     for incarnation in range(1, 4):
-        store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put", "put_parts"))
+        store = Fused(FilesystemStore(world.folder / "objects"), fuse, STORES)
         try:
             world.run(Fused(calls, fuse, CALLS), store)
         except Killed:
+            end_threads(fuse)
             continue
         return incarnation
     raise AssertionError("the run did not end")
@@ -111,7 +133,7 @@ def test_a_kill_around_each_kind_of_effect_changes_nothing(
     world, coordinator, undisturbed, monkeypatch
 ) -> None:
     names = undisturbed[1].names
-    assert set(names) == {"put", "put_parts", "write_manifest", *CALLS} - {"replay"}
+    assert set(names) == {*STORES, "write_manifest", *CALLS} - {"replay"}
     for name in set(names) - {"start", "publish_initial"}:
         late = len(names) - 1 - names[::-1].index(name)
         middle = names.index(name, len(names) // 3)
@@ -136,8 +158,9 @@ def test_a_kill_in_each_of_two_incarnations_changes_nothing(
     for fuse in (Fuse(9, after=True), Fuse(6, after=False)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(state_module, "write_atomically", state_module.write_atomically)
-            store = Fused(FilesystemStore(world.folder / "objects"), fuse, ("put", "put_parts"))
+            store = Fused(FilesystemStore(world.folder / "objects"), fuse, STORES)
             world.run(Fused(calls, fuse, CALLS), store)
+        end_threads(fuse)
     world.run(calls)
     assert calls.records == calm.records
 

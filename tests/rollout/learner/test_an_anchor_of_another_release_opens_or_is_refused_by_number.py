@@ -13,7 +13,12 @@ import msgspec
 import pytest
 
 from rollout.errors import RunFailed
-from rollout.learner.checkpoint import restore_anchor, save_anchor
+from rollout.learner.checkpoint import (
+    capture,
+    restore_anchor,
+    state_groups,
+    write_anchor,
+)
 from rollout.ledger.records import ANCHOR_FORMAT, AnchorManifest
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
@@ -37,7 +42,9 @@ def parts(world, tmp_path):
 def test_one_of_an_earlier_release_is_restored_and_saved_again_bit_for_bit(parts, manifest):
     progress = restore_anchor(manifest, parts.store, parts.trainer)
 
-    again = save_anchor(parts.place, parts.trainer, progress, identity={}, created_at=0.0)
+    tensors = state_groups(parts.trainer)
+    captured = capture(parts.trainer, progress, tensors, identity={}, created_at=0.0)
+    again = write_anchor(parts.place, captured)
 
     assert (progress.step, progress.chain, progress.cursor.next_ordinal) == (3, manifest.chain, 12)
     assert again.version == manifest.version

@@ -38,7 +38,7 @@ Fault = Callable[[str], None]
 
 def killed_at(call: int, operation: Callable[[], object]) -> bool:
     """Whether ``operation``, in a child of this process, was killed at its call number ``call``; False: it had ended."""
-    code, _ = _in_child(call, operation, lambda _: os._exit(KILLED))
+    code, _ = in_child(call, operation, lambda _: os._exit(KILLED))
     assert code in {0, KILLED}, f"the child failed with {code}"
     return code == KILLED
 
@@ -50,7 +50,7 @@ def refused_at(call: int, operation: Callable[[], object], errno: int) -> str | 
         if errno != ENOSPC or event not in REMOVALS:
             raise OSError(errno, os.strerror(errno))
 
-    code, words = _in_child(call, operation, fail)
+    code, words = in_child(call, operation, fail)
     assert code in {0, REFUSED}, f"the child failed with {code}"
     return words if code == REFUSED else None
 
@@ -65,8 +65,8 @@ def every_call(prepare: Callable[[int], Callable[[], object]], stride: int = 1) 
     raise AssertionError(f"more than {CALLS_MAX} calls")
 
 
-def _in_child(call: int, operation: Callable[[], object], fault: Fault) -> tuple[int, str]:
-    """How a child ended that met ``fault`` at a call, and what it said."""
+def in_child(call: int, operation: Callable[[], object], fault: Fault) -> tuple[int, str]:
+    """How a child ended that met ``fault`` at a call and at every later one, and what it said."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -204,6 +204,10 @@ class ObjectSource(Protocol):
         """A local path holding the object's verified bytes. Raises StoreError when missing or corrupt."""
         ...
 
+    def locate(self, digest: str) -> Path:
+        """Where they lie on this machine, or would, not verified: for who hashes them while reading. Raises StoreError."""
+        ...
+
     def has(self, digest: str) -> bool:
         """Whether the object is there."""
         ...
@@ -224,8 +228,16 @@ class ObjectStore(Protocol):
         """Store the parts, one after the other, as one object and return its digest."""
         ...
 
+    def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> str:
+        """As ``put_parts``, for who has hashed the parts: they are not hashed again."""
+        ...
+
     def path(self, digest: str) -> Path:
         """A local path holding the object's verified bytes. Raises StoreError when missing or corrupt."""
+        ...
+
+    def locate(self, digest: str) -> Path:
+        """Where they lie on this machine, or would, not verified: for who hashes them while reading. Raises StoreError."""
         ...
 
     def has(self, digest: str) -> bool:

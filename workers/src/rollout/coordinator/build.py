@@ -210,6 +210,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         snapshots=SnapshotsPlan(
             anchors_kept=spec.snapshots.keep_last,
             anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
+            replay_steps_max=spec.snapshots.max_replay_steps,
             saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
         ),
         storage=StoragePlan(

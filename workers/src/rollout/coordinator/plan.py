@@ -191,6 +191,8 @@ class SnapshotsPlan:
     anchors_kept: int = 3
     """The newest so many are kept."""
     anchor_every_steps: int | None = None
+    replay_steps_max: int | None = None
+    """Most steps that may be committed after the last anchor that was reported; None: nothing bounds them."""
     """Steps between two anchors; None: as the learner's own configuration says."""
     saves_on_notice: bool = False
     """A learner that is told to go before its time saves an anchor first, where there is time."""

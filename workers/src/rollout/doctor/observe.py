@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import psutil
 
+from rollout.common.machine_memory import available_memory
 from rollout.doctor.facts import Folder, Hub, MachineFacts, TorchFacts
 from rollout.doctor.judge import EXTRAS
 from rollout.runs.run_dir import runs_home
@@ -42,7 +43,7 @@ def observe() -> MachineFacts:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count() or 1,
         memory=memory.total,
-        memory_available=min(memory.available, _free_in_group(memory.available)),
+        memory_available=available_memory(),
         open_files=_open_files(),
         shared_memory=look_at_folder(Path("/dev/shm")),  # noqa: S108 - what is looked at is that place
         runs=look_at_folder(runs_home(os.environ)),
@@ -101,16 +102,6 @@ def ask_hub(endpoint: str) -> Hub:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         return Hub(endpoint=endpoint, has_token=has_token, error=str(error) or type(error).__name__)
     return Hub(endpoint=endpoint, has_token=has_token)
-
-
-def _free_in_group(otherwise: int) -> int:
-    """What this control group may still take, where one bounds it."""
-    try:
-        bound = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        return otherwise
-    return otherwise if bound == "max" else max(0, int(bound) - used)
 
 
 def _open_files() -> int:

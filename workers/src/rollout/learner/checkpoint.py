@@ -8,6 +8,7 @@ on another the state is the same and the numerics may differ, which the caller m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ from torch.optim import Optimizer
 
 from rollout.errors import RunFailed
 from rollout.learner.model import randomness
-from rollout.learner.model.parallel import shard_like, whole
+from rollout.learner.model.parallel import Parallel, shard_like, whole
 from rollout.learner.model.policy import Policy
 from rollout.learner.train_step import Trainer
 from rollout.ledger.records import ANCHOR_FORMAT
-from rollout.objects.filesystem import write_atomically
+from rollout.objects.bulk import keep_each
+from rollout.objects.filesystem import make_folder, write_atomically
 from rollout.protocol.messages import AnchorManifest, Cursor
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
+from rollout.weights.host import read_named
 from rollout.weights.safetensors import safetensors_parts
+from rollout.weights.staging import Groups
 
 WEIGHTS, CRITIC = "weights", "critic"
 OPTIMIZERS = {WEIGHTS: "optimizer", CRITIC: "critic-optimizer"}
@@ -73,44 +77,56 @@ def state_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: _local(tensor) for name, tensor in found.items()}
 
 
-def save_anchor(
-    place: AnchorPlace,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A moment's whole state on rank 0: ``tensors`` by the object that holds them; ``manifest`` does not name these yet.
+
+    Tensors that are the trainer's own are written before the next step.
+    """
+
+    tensors: Groups
+    random_states: bytes
+    manifest: AnchorManifest
+
+
+def capture(
     trainer: Trainer,
     progress: Progress,
+    tensors: Groups,
     *,
     identity: Mapping[str, str],
     created_at: float,
-) -> AnchorManifest:
-    """Make the state of ``progress`` durable; call on every rank. Raises StoreError.
+) -> Captured:
+    """The state of ``progress``, whose tensors are given; call on every rank."""
+    parallel = trainer.policy.parallel
+    states = parallel.gather(randomness.capture(parallel.device), bytes)
+    manifest = AnchorManifest(
+        name=name_anchor(progress.lineage, progress.step),
+        lineage=progress.lineage,
+        step=progress.step,
+        chain=progress.chain,
+        version=progress.version,
+        objects={},
+        grade=progress.grade,
+        state=_extra(progress, identity, trainer),
+        created_at=created_at,
+    )
+    return Captured(
+        tensors=tensors, random_states=msgspec.msgpack.encode(states), manifest=manifest
+    )
+
+
+def write_anchor(place: AnchorPlace, captured: Captured) -> AnchorManifest:
+    """Make what was captured durable, on rank 0, in any thread. Raises StoreError.
 
     The manifest is ``<snapshots_dir>/<name_anchor>.json``. ``Latest`` and ``Best`` are the coordinator's.
     """
-    parallel = trainer.policy.parallel
-    tensors = _whole_state(trainer)
-    random_states = parallel.gather(randomness.capture(parallel.device), bytes)
-
-    def write() -> AnchorManifest:
-        manifest = AnchorManifest(
-            name=name_anchor(progress.lineage, progress.step),
-            lineage=progress.lineage,
-            step=progress.step,
-            chain=progress.chain,
-            version=progress.version,
-            objects={
-                **{
-                    name: place.store.put_parts(safetensors_parts(part))
-                    for name, part in tensors.items()
-                },
-                "rng": place.store.put(msgspec.msgpack.encode(random_states)),
-            },
-            grade=progress.grade,
-            state=_extra(progress, identity, trainer),
-            created_at=created_at,
-        )
-        write_manifest(place.snapshots_dir, manifest)
-        return manifest
-
-    return parallel.on_main(write, AnchorManifest)
+    parts = {name: safetensors_parts(group) for name, group in captured.tensors.items()}
+    objects = keep_each(place.store.keep, parts)
+    objects["rng"] = place.store.put(captured.random_states)
+    manifest = msgspec.structs.replace(captured.manifest, objects=objects)
+    write_manifest(place.snapshots_dir, manifest)
+    return manifest
 
 
 def name_anchor(lineage: int, step: int) -> str:
@@ -120,7 +136,7 @@ def name_anchor(lineage: int, step: int) -> str:
 
 def write_manifest(snapshots_dir: Path, manifest: AnchorManifest) -> None:
     """Put ``<name>.json`` in place whole and durable. Raises StoreError."""
-    snapshots_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(snapshots_dir)
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     write_atomically(snapshots_dir / f"{manifest.name}.json", text + b"\n")
 
@@ -152,21 +168,40 @@ def restore_anchor(manifest: AnchorManifest, store: ObjectSource, trainer: Train
     )
 
 
-def _whole_state(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
-    """Whole tensors by the object that holds them. With shards a collective."""
-    found = {
-        WEIGHTS: trainer.policy.full_masters(),
-        OPTIMIZERS[WEIGHTS]: _whole_entries(trainer.policy, trainer.optimizer),
+def state_groups(trainer: Trainer) -> dict[str, dict[str, torch.Tensor]]:
+    """What an anchor holds, by the object that holds it, as it lies (shards stay shards)."""
+    found = _groups_of(trainer.policy, trainer.optimizer, WEIGHTS)
+    if trainer.critic is not None:
+        found |= _groups_of(trainer.critic.held, trainer.critic.optimizer, CRITIC)
+    return found
+
+
+def whole_groups(groups: Groups) -> dict[str, dict[str, torch.Tensor]]:
+    """The same tensors, whole. With shards a collective."""
+    return {
+        name: {key: whole(tensor) for key, tensor in group.items()}
+        for name, group in groups.items()
     }
-    critic = trainer.critic
-    if critic is None:
-        return found
-    entries = _whole_entries(critic.held, critic.optimizer)
-    return {**found, CRITIC: critic.held.full_masters(), OPTIMIZERS[CRITIC]: entries}
 
 
-def _whole_entries(held: Policy, optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    return {name: whole(tensor) for name, tensor in _entries(held, optimizer)}
+def copy_groups(groups: Groups, copies: Groups) -> None:
+    """Copy tensors to the host, whole, each before the next is gathered. With shards a collective.
+
+    Ranks that keep nothing have no ``copies`` of a group.
+    """
+    for name, group in groups.items():
+        for key, tensor in group.items():
+            gathered = whole(tensor)
+            if name in copies:
+                copies[name][key].copy_(gathered, non_blocking=True)
+    for device in {one.device for group in groups.values() for one in group.values()}:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def _groups_of(held: Policy, optimizer: Optimizer, name: str) -> dict[str, dict[str, torch.Tensor]]:
+    masters = {key: parameter.detach() for key, parameter in held.masters.items()}
+    return {name: masters, OPTIMIZERS[name]: dict(_entries(held, optimizer))}
 
 
 def _restore_model(
@@ -177,11 +212,25 @@ def _restore_model(
         if wanted not in manifest.objects:
             raise _lacks(manifest, wanted)
     try:
-        held.load_masters(load_file(store.path(manifest.objects[name])))
+        held.load_masters(_load(store, manifest.objects[name], held.parallel))
     except ValueError as error:
         what = "model" if name == WEIGHTS else name
         raise RunFailed(f"anchor {manifest.name} is not of this run's {what}: {error}") from error
-    load_optimizer(held, optimizer, load_file(store.path(manifest.objects[OPTIMIZERS[name]])))
+    entries = _load(store, manifest.objects[OPTIMIZERS[name]], held.parallel)
+    load_optimizer(held, optimizer, entries)
+
+
+def _load(store: ObjectSource, digest: str, parallel: Parallel) -> dict[str, torch.Tensor]:
+    """The tensors of an object, verified. Raises StoreError.
+
+    Several ranks read one file through memory that they share; one alone reads and verifies at the same time.
+    """
+    if parallel.world_size == 1:
+        with suppress(OSError, ValueError):  # what is wrong with it, the store says
+            tensors, found = read_named(store.locate(digest))
+            if found == digest:
+                return tensors
+    return load_file(store.path(digest))
 
 
 def _state_of(manifest: AnchorManifest, name: str) -> Any:

@@ -18,6 +18,7 @@ import msgspec
 
 from rollout.errors import RunFailed
 from rollout.learner import resume
+from rollout.learner.anchoring import Anchoring
 from rollout.learner.batch_step import StepResult, take_step
 from rollout.learner.checkpoint import Progress
 from rollout.learner.context import LearnerContext
@@ -72,15 +73,24 @@ def run_learner(parts: LearnerContext, started: LearnerStarted, watch: Watch) ->
     phases = Phases(watch.clock)
     progress = resume.resume(parts, started, watch.wall_clock)
     anchored = -1 if started.anchor is None else started.anchor.step
-    anchoring = 0.0
     phases.end("resume")
+    with Anchoring(parts, anchored, watch.clock, watch.wall_clock) as anchoring:
+        return _train(parts, progress, watch, phases, anchoring)
+
+
+def _train(
+    parts: LearnerContext,
+    progress: Progress,
+    watch: Watch,
+    phases: Phases,
+    anchoring: Anchoring,
+) -> str:
     while True:
         watch.stepped(progress.step, "waiting for a batch")
-        batch = parts.session.next_batch(progress.step + 1, watch.told_seconds)
+        batch = parts.session.next_batch(progress.step + 1, watch.told_seconds, anchoring.poll)
         phases.end("wait")
         if batch.stop is not None:
-            if progress.step != anchored and _has_time(parts, batch, anchoring):
-                resume.anchor(parts, progress, watch.wall_clock)
+            anchoring.finish(progress, batch.save_seconds)
             if batch.save_seconds is None:
                 _export(parts)
             return batch.stop
@@ -88,27 +98,14 @@ def run_learner(parts: LearnerContext, started: LearnerStarted, watch: Watch) ->
             watch.stepped(progress.step, "storing the version again")
             progress = resume.store_again(parts, progress)
             continue
+        anchoring.keep_near(progress.step + 1, batch.replay_steps_max)
+        phases.end("anchor")
         watch.stepped(progress.step + 1, "training")
         progress = _step(parts, progress, batch, phases)
         every = batch.anchor_every_steps or parts.trainer.settings.anchor_every_steps
         if progress.step % every == 0:
-            began = watch.clock()
-            resume.anchor(parts, progress, watch.wall_clock)
-            anchored, anchoring = progress.step, watch.clock() - began
+            anchoring.begin(progress)
             phases.end("anchor")
-
-
-def _has_time(parts: LearnerContext, batch: Batch, anchoring: float) -> bool:
-    """Whether an anchor that takes as long as the last one is durable in time; rank 0 decides for all.
-
-    The first one of a process has no measure and is tried: one that is not done in time never was.
-    """
-    left = batch.save_seconds
-    if left is None:
-        return True
-    fits = parts.parallel.on_main(lambda: anchoring < left, bool)
-    log.info("told to go seconds=%.1f anchor_seconds=%.1f saves=%s", left, anchoring, fits)
-    return fits
 
 
 def _export(parts: LearnerContext) -> None:

@@ -14,8 +14,9 @@ import msgspec
 
 from rollout.errors import RunFailed, SpecError
 from rollout.learner import hash_chain as chain
+from rollout.learner.anchoring import is_stored, save_anchor
 from rollout.learner.batch_step import StepResult, take_step
-from rollout.learner.checkpoint import Progress, restore_anchor, save_anchor
+from rollout.learner.checkpoint import Progress, restore_anchor
 from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.plan import decode_plan
 from rollout.learner.publish import publish
@@ -23,7 +24,6 @@ from rollout.learner.state_digest import seal_step
 from rollout.protocol import routes
 from rollout.protocol.messages import (
     AnchorManifest,
-    AnchorSaved,
     Batch,
     Cursor,
     Fork,
@@ -35,7 +35,6 @@ from rollout.protocol.messages import (
 )
 from rollout.types import WeightVersion
 from rollout.weights.publisher import Stored, store_whole
-from rollout.weights.safetensors import safetensors_parts
 
 log = logging.getLogger(__name__)
 
@@ -54,38 +53,20 @@ def resume(
     for record in started.replay:
         progress, forked = _replay(parts, progress, record)
         if forked:
-            anchor(parts, progress, wall_clock)
+            save_anchor(parts, progress, wall_clock)
             return progress
     if progress.step != started.committed_step:
         raise RunFailed(
             f"the ledger's last step is {started.committed_step}, but anchor and replay end at"
             f" {progress.step}: recorded batches are missing; restore the ledger or start a new run"
         )
-    if parts.stores_each_step and not _is_stored(parts, progress.version):
+    if parts.stores_each_step and not is_stored(parts, progress.version):
         progress = store_again(parts, progress)
     changed = _changed_identity(parts, started)
     if changed and parts.trainer.settings.exact:
         progress = _fork(parts, progress, progress.version, f"the runtime changed: {changed}")
-        anchor(parts, progress, wall_clock)
+        save_anchor(parts, progress, wall_clock)
     return progress
-
-
-def anchor(parts: LearnerContext, progress: Progress, wall_clock: Callable[[], float]) -> None:
-    """Save an anchor with the weights of its version, and tell the coordinator; call on every rank."""
-
-    def save() -> AnchorSaved:
-        _store_missing(parts, progress)
-        manifest = save_anchor(
-            parts.place,
-            parts.trainer,
-            progress,
-            identity=parts.identity,
-            created_at=wall_clock(),
-        )
-        return AnchorSaved(manifest=manifest)
-
-    saved, _ = parts.session.offer(routes.ANCHOR, save(), save)
-    log.info("anchor saved name=%s chain=%s", saved.manifest.name, saved.manifest.chain)
 
 
 def _begin(parts: LearnerContext, started: LearnerStarted) -> Progress:
@@ -190,18 +171,6 @@ def keep_whole(parts: LearnerContext, version: WeightVersion) -> WeightVersion:
     if parts.publisher is not None:
         parts.publisher.forget()
     return replace(version, object=stored.object, bases=stored.bases)
-
-
-def _is_stored(parts: LearnerContext, version: WeightVersion) -> bool:
-    """Whether every object of the version is in the store; call on every rank."""
-    return parts.parallel.on_main(lambda: all(map(parts.store.has, version.objects)), bool)
-
-
-def _store_missing(parts: LearnerContext, progress: Progress) -> None:
-    """Store the version's weights whole unless they are there; call on every rank."""
-    if not _is_stored(parts, progress.version):
-        weights = parts.trainer.policy.weights()
-        parts.parallel.on_main(lambda: parts.store.put_parts(safetensors_parts(weights)), str)
 
 
 def _fork(

@@ -89,13 +89,18 @@ class Session:
             request = again()
         return request, self.call(route, request)
 
-    def next_batch(self, step: int, told_seconds: Callable[[], float | None]) -> m.Batch:
+    def next_batch(
+        self,
+        step: int,
+        told_seconds: Callable[[], float | None],
+        saving: Callable[[], tuple[int, int] | None],
+    ) -> m.Batch:
         """The batch of ``step``, however long it takes, or the answer that says stop.
 
         ``told_seconds`` (asked on rank 0, between questions): how long this process, which was told to go,
-        may still save; None: it was not told. The coordinator then says stop.
+        may still save; None: it was not told. The coordinator then says stop. ``saving`` (asked on every rank,
+        before each question): the version whose anchor is being written.
         """
-        ask = m.BatchRequest(step=step, wait_seconds=BATCH_WAIT_SECONDS)
 
         def poll(calls: Calls) -> m.Batch:
             seconds = told_seconds()
@@ -104,9 +109,11 @@ class Session:
             told = replace(ask, told_seconds=seconds, wait_seconds=0.0)
             return calls.call(routes.BATCH, told)
 
-        while not _is_answer(batch := self._ask(m.Batch, poll)):
-            pass
-        return batch
+        while True:
+            ask = m.BatchRequest(step=step, wait_seconds=BATCH_WAIT_SECONDS, saving=saving())
+            batch = self._ask(m.Batch, poll)
+            if _is_answer(batch):
+                return batch
 
     def _ask(self, kind: type[T], call: Callable[[Calls], T]) -> T:
         def work() -> T:

@@ -7,7 +7,7 @@ copied. Small objects are hashed and written as ever. Threads are of one call, s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +17,8 @@ from blake3 import blake3
 LARGE_BYTES_MIN = 1 << 26
 THREADS_MAX = 4
 """Of one hash: memory is read no faster by more."""
+Keep = Callable[[str, Sequence[bytes | memoryview]], str]
+"""Stores the parts of an object whose digest is known; returns it."""
 PIECE_BYTES = 1 << 24
 """What is written between two looks at the flush that is under way."""
 
@@ -27,6 +29,19 @@ def name_parts(parts: Sequence[bytes | memoryview]) -> str:
     for part in parts:
         hasher.update(part)
     return f"blake3:{hasher.hexdigest()}"
+
+
+def keep_each(keep: Keep, objects: Mapping[str, Sequence[bytes | memoryview]]) -> dict[str, str]:
+    """Have a store ``keep`` objects, each hashed while the one before it is written; their digests by name.
+
+    Raises StoreError.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash") as pool:
+        named = {name: pool.submit(name_parts, parts) for name, parts in objects.items()}
+        try:
+            return {name: keep(digest.result(), objects[name]) for name, digest in named.items()}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def hash_file(path: Path) -> str:

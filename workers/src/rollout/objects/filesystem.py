@@ -78,6 +78,10 @@ class FilesystemStore:
         """The object's file, verified. Raises StoreError when it is missing or damaged."""
         return self._files.path(digest)
 
+    def locate(self, digest: str) -> Path:
+        """Where the object lies, or would. Raises StoreError for what is no digest."""
+        return self._files.locate(digest)
+
     def has(self, digest: str) -> bool:
         """Whether the object is there."""
         return self._files.has(digest)

@@ -101,7 +101,10 @@ class RemoteStore:
 
     def put_parts(self, parts: Sequence[bytes | memoryview]) -> str:
         """Store parts as one object, without joining them in memory. Raises StoreError."""
-        digest = name_parts(parts)
+        return self.keep(name_parts(parts), parts)
+
+    def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> str:
+        """As ``put_parts``, for who has hashed the parts: they are not hashed again. Raises StoreError."""
         self._upload(digest, PartsSource(parts))
         self._cache.offer(digest, parts)
         return digest
@@ -122,6 +125,10 @@ class RemoteStore:
             return found
         with self._fetching:
             return self._cache.find(digest) or self._fetch(digest)
+
+    def locate(self, digest: str) -> Path:
+        """The same: what comes from far away is verified as it comes. Raises StoreError."""
+        return self.path(digest)
 
     def has(self, digest: str) -> bool:
         """Whether the place has the object now. Raises StoreError when it cannot be asked."""

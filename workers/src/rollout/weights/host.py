@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from rollout.objects.bulk import PIECE_BYTES, make_hasher
 from rollout.weights.raw import parse_header
 from rollout.weights.safetensors import NAMES
+
+Told = Callable[[memoryview], object]
+"""Hears of bytes as they are read."""
 
 _DTYPES = {name: dtype for dtype, name in NAMES.items()} | {
     "BOOL": torch.bool,
@@ -86,34 +92,47 @@ def read_tensors(path: Path, *, pinned: bool) -> dict[str, torch.Tensor]:
         raise ValueError(f"{path}: {read} bytes, not a whole safetensors file ({error})") from error
 
 
-def read_apart(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def read_named(path: Path) -> tuple[dict[str, torch.Tensor], str]:
+    """As ``read_apart``, and the name that a store gives these bytes: they are hashed while the next ones are read."""
+    hasher = make_hasher(path.stat().st_size)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash") as pool:
+        tensors = dict(read_apart(path, partial(pool.submit, hasher.update)))
+    return tensors, f"blake3:{hasher.hexdigest()}"
+
+
+def read_apart(path: Path, told: Told = lambda _: None) -> Iterator[tuple[str, torch.Tensor]]:
     """A safetensors file, each tensor read into memory of its own: what passes through other memory is copied twice.
 
-    Raises OSError, and ValueError on what is no whole safetensors file.
+    ``told`` gets all bytes that were read, in the file's order. Raises OSError, and ValueError on what is no whole
+    safetensors file.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            header, start = _read_header(file, size)
+            header, start = _read_header(file, size, told)
             for name in sorted(header, key=lambda name: header[name]["data_offsets"]):
-                yield name, _read_part(file, start, size - start, header[name])
+                yield name, _read_part(file, start, size - start, header[name], told)
         except (KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
             raise ValueError(
                 f"{path}: {size} bytes, not a whole safetensors file ({error})"
             ) from error
 
 
-def _read_header(file: FileIO, size: int) -> tuple[dict[str, Any], int]:
+def _read_header(file: FileIO, size: int, told: Told) -> tuple[dict[str, Any], int]:
     """What a file says of its tensors, and where the first one begins."""
     head = file.read(_LENGTH.size)
     (length,) = _LENGTH.unpack(head)
     if length > size - len(head):
         raise ValueError(f"a header of {length} bytes in {size}")
-    header, _ = parse_header(np.frombuffer(head + file.read(length), np.uint8))
-    return header, len(head) + length
+    head += file.read(length)
+    told(memoryview(head))
+    header, _ = parse_header(np.frombuffer(head, np.uint8))
+    return header, len(head)
 
 
-def _read_part(file: FileIO, start: int, size: int, said: Mapping[str, Any]) -> torch.Tensor:
+def _read_part(
+    file: FileIO, start: int, size: int, said: Mapping[str, Any], told: Told
+) -> torch.Tensor:
     """One tensor of the ``size`` bytes from ``start`` on."""
     begin, end = said["data_offsets"]
     tensor = torch.empty(said["shape"], dtype=_DTYPES[said["dtype"]])
@@ -122,9 +141,10 @@ def _read_part(file: FileIO, start: int, size: int, said: Mapping[str, Any]) -> 
     left = tensor.reshape(-1).view(torch.uint8).numpy().data
     file.seek(start + begin)
     while left:
-        read = file.readinto(left)
+        read = file.readinto(left[:PIECE_BYTES])
         if not read:
             raise ValueError(f"it ends {len(left)} bytes before the tensor does")
+        told(left[:read])
         left = left[read:]
     return tensor
 

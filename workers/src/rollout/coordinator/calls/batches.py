@@ -39,6 +39,7 @@ async def batch(run: RunContext, sender: Envelope, ask: m.BatchRequest) -> m.Bat
     record_heartbeat(run, sender, "learner")
     if ask.told_seconds is not None:
         give_notice(run, ask.told_seconds, sender.worker)
+    run.saving = ask.saving
     deadline = run.clock() + min(ask.wait_seconds, WAIT_MAX_SECONDS)
     while True:
         ticket = run.batches.ticket()
@@ -47,7 +48,9 @@ async def batch(run: RunContext, sender: Envelope, ask: m.BatchRequest) -> m.Bat
         if answer is not None:
             _stop_waiting(run)
             return msgspec.structs.replace(
-                answer, anchor_every_steps=run.plan.snapshots.anchor_every_steps
+                answer,
+                anchor_every_steps=run.plan.snapshots.anchor_every_steps,
+                replay_steps_max=run.plan.snapshots.replay_steps_max,
             )
         _start_waiting(run, ask.step)
         left = deadline - run.clock()

@@ -41,7 +41,7 @@ async def start(run: RunContext, sender: Envelope, ask: m.LearnerStart) -> m.Lea
             seen_at=run.clock(),
             state="starting",
         )
-        run.learner_until = None
+        run.learner_until = run.saving = None
         await collect(run)
         anchor = await _usable_anchor(run)
         replay = await run.ledger.records_after(0 if anchor is None else anchor.step)

@@ -76,6 +76,8 @@ def _plan_retired(run: RunContext) -> Retired:
     pinned = {(key[2], key[3]) for key in state.evaluations if _is_pinned(run, key)}
     if best is not None:
         pinned.add((best.result.lineage, best.result.step))
+    if run.saving is not None:
+        pinned.add(run.saving)
     needs = Needs(
         head=(state.lineage, state.step),
         staleness_max=run.plan.train.staleness_max,

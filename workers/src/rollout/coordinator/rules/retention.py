@@ -13,7 +13,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What must stay: newest committed (lineage, step), versions that evaluations or ``Best`` use."""
+    """What must stay: newest committed (lineage, step), versions that evaluations, ``Best`` or an anchor under way use."""
 
     head: Key
     staleness_max: int

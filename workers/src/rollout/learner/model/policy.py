@@ -177,13 +177,23 @@ class Policy:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """What is published: all parameters in ``dtype``, whole, or the adapter. With shards a collective."""
-        if self._serves_adapter:
-            return adapter_tensors(self.full_masters())
-        if self.adapted:
+        if self.serves_merged:
             return merged_weights(self.model)
         if self._apart:
             return {name: p.detach() for name, p in self.model.named_parameters()}
-        return {name: tensor.to(self.dtype) for name, tensor in self.full_masters().items()}
+        return self.weights_of(self.full_masters())
+
+    @property
+    def serves_merged(self) -> bool:
+        """Whether ``weights`` are made of the frozen model and the masters: these alone do not say them."""
+        return self.adapted and not self._serves_adapter
+
+    def weights_of(self, masters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The same as of these whole masters, of now or another time. Not where merged ones are served."""
+        assert not self.serves_merged
+        if self._serves_adapter:
+            return adapter_tensors(masters)
+        return {name: tensor.to(self.dtype) for name, tensor in masters.items()}
 
     def load_masters(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take over whole masters by name. Raises ValueError when names or shapes differ."""

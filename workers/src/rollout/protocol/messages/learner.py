@@ -47,11 +47,14 @@ class BatchRequest(WireMessage, frozen=True, kw_only=True):
     """Ask for the batch of ``step`` (1-based, committed step + 1), waiting up to ``wait_seconds``.
 
     ``told_seconds``: the learner was told to go, and may save for so long; None: it was not.
+    ``saving``: (lineage, step) of the version whose anchor is being written meanwhile: it is needed until that is
+    saved; None: none is.
     """
 
     step: int
     wait_seconds: float = 0.0
     told_seconds: float | None = None
+    saving: tuple[int, int] | None = None
 
 
 class DataRow(WireMessage, frozen=True, kw_only=True):
@@ -72,7 +75,8 @@ class Batch(WireMessage, frozen=True, kw_only=True):
     consumed. Groups whose samples were all excluded are absent and counted in ``num_excluded``.
     ``store_again`` (with ``waiting``): the committed version cannot be had from the store; store it whole and
     say so before asking again. ``held_out`` rows are measured after the step, where one is due. ``anchor_every_steps`` is what
-    ``snapshots`` asks for now; None: as the learner began.
+    ``snapshots`` asks for now; None: as the learner began. ``replay_steps_max`` bounds how many steps may be committed
+    after the last anchor that was reported; None: nothing does.
     """
 
     step: int
@@ -87,6 +91,7 @@ class Batch(WireMessage, frozen=True, kw_only=True):
     save_seconds: float | None = None
     store_again: bool = False
     anchor_every_steps: int | None = None
+    replay_steps_max: int | None = None
 
 
 class ReplayRequest(WireMessage, frozen=True, kw_only=True):

@@ -74,8 +74,10 @@ def _steps_kept(spec: RolloutRunSpec, steps: int | None) -> int | None:
     behind = spec.storage.bodies_behind if spec.storage else None
     if behind is None or spec.train is None:
         return steps
-    apart = min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps)
-    window = behind + spec.snapshots.keep_last * apart + spec.train.max_staleness + 1
+    replayed = spec.snapshots.max_replay_steps
+    apart = min(spec.snapshots.every_steps, replayed)
+    late = min(apart, replayed - apart)  # an anchor is written while steps are taken
+    window = behind + spec.snapshots.keep_last * apart + late + spec.train.max_staleness + 1
     return window if steps is None else min(steps, window)
 
 
