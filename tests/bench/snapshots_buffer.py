@@ -24,7 +24,7 @@ from snapshot_kit import save_state, snapshot
 from rollout.ledger.records import AttemptEnd, Lease, Limits
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.objects.filesystem import FilesystemStore
-from rollout.snapshots.manifest import Manifest
+from rollout.snapshots.manifest import Manifest, encode_manifest
 from rollout.snapshots.signing import Signer, open_signer
 
 TOKENS = 1024
@@ -64,6 +64,7 @@ async def _second(folder: Path) -> list[Figure]:
         _fact("second buffer snapshot, over new data", new / fresh, "x", "<= 1.01"),
         _fact("second buffer snapshot, rows again", (new - fresh) / whole, "of buffer", "<= 0.01"),
         _fact("bytes of a buffer", whole, "B", "info"),
+        _fact("bytes of a manifest", len(encode_manifest(made[-1])), "B", "info"),
         _fact("objects of a snapshot", len(made[-1].objects), "files", "info"),
     ]
 

@@ -17,16 +17,20 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from figures import Figure, level, ratio
-from safetensors.torch import load_file
 
-from rollout.learner.checkpoint import AnchorPlace, Captured, copy_groups, write_anchor
+from rollout.learner.checkpoint import (
+    AnchorPlace,
+    CapturedState,
+    copy_groups,
+    load_object,
+    write_anchor,
+)
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import AnchorManifest
 from rollout.objects.filesystem import FilesystemStore, fsync_folder
 from rollout.objects.named.folder import FolderObjects
 from rollout.snapshots.layers.contract import Moment
 from rollout.snapshots.layers.registry import TRAIN_STATE
-from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest, RunFacts, SnapshotHeader
 from rollout.snapshots.place import SnapshotPlace
 from rollout.snapshots.saving import save_snapshot
@@ -196,7 +200,9 @@ def _save_anchor(folder: Path, state: State) -> AnchorManifest:
     place = AnchorPlace(
         store=FilesystemStore(folder / "objects"), snapshots_dir=folder / "snapshots"
     )
-    anchor = write_anchor(place, Captured(tensors=state, random_states=b"rng", manifest=manifest))
+    anchor = write_anchor(
+        place, CapturedState(tensors=state, random_states=b"rng", manifest=manifest)
+    )
     served = replace(version, object=anchor.objects["weights"])
     return msgspec.structs.replace(anchor, version=served)
 
@@ -210,10 +216,12 @@ def _snapshot(folder: Path, anchor: AnchorManifest, signer: Signer) -> Manifest:
 
 
 def _restore(folder: Path, anchor: AnchorManifest, target: State) -> None:
+    """As a learner alone does it: masters take the weights over, an optimizer's new entries are its state."""
     store = FilesystemStore(folder / "objects")
     for name, part in target.items():
-        found = load_file(store.path(objects_of_anchor(anchor)[f"state/{name}"]))
-        _copy({name: part}, {name: found})
+        found = load_object(store, anchor.objects[name])
+        if name == "weights":
+            _copy({name: part}, {name: found})
 
 
 def _copy(target: State, source: State) -> None:

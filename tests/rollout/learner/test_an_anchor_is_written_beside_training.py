@@ -13,7 +13,7 @@ import torch
 
 from rollout.errors import NoSpace
 from rollout.learner.anchoring import Anchoring
-from rollout.learner.checkpoint import Captured, Progress, capture, state_groups, write_anchor
+from rollout.learner.checkpoint import CapturedState, Progress, capture, state_groups, write_anchor
 from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol.messages import Cursor
 from rollout.types import WeightVersion
@@ -148,7 +148,7 @@ def test_what_is_written_is_the_state_of_its_step_whatever_training_does(
     assert [one.objects for one in calls.anchors] == [plain.objects]
 
 
-def captured_from(parts, progress) -> Captured:
+def captured_from(parts, progress) -> CapturedState:
     groups = state_groups(parts.trainer)
     return capture(parts.trainer, progress, groups, identity={}, created_at=0.0)
 

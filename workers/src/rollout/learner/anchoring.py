@@ -20,7 +20,7 @@ import torch
 from rollout.errors import StoreError
 from rollout.learner.checkpoint import (
     WEIGHTS,
-    Captured,
+    CapturedState,
     Progress,
     capture,
     copy_groups,
@@ -50,7 +50,7 @@ class Save:
     ``served``: the version's weights, where they may have to be stored and are not made of the masters.
     """
 
-    captured: Captured
+    captured: CapturedState
     served: Mapping[str, torch.Tensor]
     written: Future[AnchorManifest]
 
@@ -198,7 +198,7 @@ def is_stored(parts: LearnerContext, version: WeightVersion) -> bool:
 
 def _capture(
     parts: LearnerContext, progress: Progress, wall_clock: Clock, tensors: Groups
-) -> Captured:
+) -> CapturedState:
     return capture(
         parts.trainer,
         progress,

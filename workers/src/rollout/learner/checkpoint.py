@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from rollout.errors import RunFailed
 from rollout.learner.model import randomness
-from rollout.learner.model.parallel import Parallel, shard_like, whole
+from rollout.learner.model.parallel import shard_like, whole
 from rollout.learner.model.policy import Policy
 from rollout.learner.train_step import Trainer
 from rollout.ledger.records import ANCHOR_FORMAT
@@ -78,7 +78,7 @@ def state_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class CapturedState:
     """A moment's whole state on rank 0: ``tensors`` by the object that holds them; ``manifest`` does not name these yet.
 
     Tensors that are the trainer's own are written before the next step.
@@ -96,7 +96,7 @@ def capture(
     *,
     identity: Mapping[str, str],
     created_at: float,
-) -> Captured:
+) -> CapturedState:
     """The state of ``progress``, whose tensors are given; call on every rank."""
     parallel = trainer.policy.parallel
     states = parallel.gather(randomness.capture(parallel.device), bytes)
@@ -111,12 +111,12 @@ def capture(
         state=_extra(progress, identity, trainer),
         created_at=created_at,
     )
-    return Captured(
+    return CapturedState(
         tensors=tensors, random_states=msgspec.msgpack.encode(states), manifest=manifest
     )
 
 
-def write_anchor(place: AnchorPlace, captured: Captured) -> AnchorManifest:
+def write_anchor(place: AnchorPlace, captured: CapturedState) -> AnchorManifest:
     """Make what was captured durable, on rank 0, in any thread. Raises StoreError.
 
     The manifest is ``<snapshots_dir>/<name_anchor>.json``. ``Latest`` and ``Best`` are the coordinator's.
@@ -208,24 +208,27 @@ def _restore_model(
     manifest: AnchorManifest, store: ObjectSource, held: Policy, optimizer: Optimizer, name: str
 ) -> None:
     """Parameters from the object ``name``, and their optimizer's entries from its own."""
+    shared = held.parallel.world_size > 1
     for wanted in (name, OPTIMIZERS[name]):
         if wanted not in manifest.objects:
             raise _lacks(manifest, wanted)
     try:
-        held.load_masters(_load(store, manifest.objects[name], held.parallel))
+        held.load_masters(load_object(store, manifest.objects[name], shared=shared))
     except ValueError as error:
         what = "model" if name == WEIGHTS else name
         raise RunFailed(f"anchor {manifest.name} is not of this run's {what}: {error}") from error
-    entries = _load(store, manifest.objects[OPTIMIZERS[name]], held.parallel)
+    entries = load_object(store, manifest.objects[OPTIMIZERS[name]], shared=shared)
     load_optimizer(held, optimizer, entries)
 
 
-def _load(store: ObjectSource, digest: str, parallel: Parallel) -> dict[str, torch.Tensor]:
+def load_object(
+    store: ObjectSource, digest: str, *, shared: bool = False
+) -> dict[str, torch.Tensor]:
     """The tensors of an object, verified. Raises StoreError.
 
-    Several ranks read one file through memory that they share; one alone reads and verifies at the same time.
+    ``shared``: in memory that all processes which read it share; else it is read and verified at the same time.
     """
-    if parallel.world_size == 1:
+    if not shared:
         with suppress(OSError, ValueError):  # what is wrong with it, the store says
             tensors, found = read_named(store.locate(digest))
             if found == digest:

@@ -1,6 +1,6 @@
 """What a run has admitted and not consumed: the queue and its cursor, open groups, finished samples, beginnings.
 
-One object holds the ledger's rows at the step boundary, and each body is an object of its own: of the next snapshot, what
+The ledger's rows at the step boundary lie in pages, and each body is an object of its own: of the next snapshot, what
 is still there is stored already. Leases are facts that expire with a restore.
 """
 
@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from rollout.errors import StoreError
-from rollout.ledger.cuts import TABLES, LedgerCut, decode_cut, encode_cut
+from rollout.ledger.cuts import TABLES, LedgerCut
 from rollout.seams import ObjectSource
 from rollout.snapshots.layers.contract import Moment, Taken, read_part
+from rollout.snapshots.layers.rows import LEDGER, ROWS, join_rows, split_rows
 from rollout.snapshots.manifest import LayerKind, LayerRecord
 
-LEDGER, BODY, PREFIX, WEIGHTS = "ledger", "body/", "prefix/", "version/"
+BODY, PREFIX, WEIGHTS = "body/", "prefix/", "version/"
 
 
 class Buffer:
@@ -45,12 +46,13 @@ class Buffer:
                 "partial": len(prefixes),
             },
             present=present,
-            made={LEDGER: encode_cut(cut), **bodies, **prefixes},
+            made={**split_rows(cut), **bodies, **prefixes},
         )
 
     def read(self, record: LayerRecord, source: ObjectSource) -> LedgerCut:
         """The cut, with all its bodies."""
-        cut = decode_cut(read_part(record, LEDGER, source))
+        names = [part.name for part in record.parts if part.name.startswith(ROWS)]
+        cut = join_rows({name: read_part(record, name, source) for name in (LEDGER, *names)})
         found = {
             begin: {
                 part.name.removeprefix(begin): source.path(part.object).read_bytes()
