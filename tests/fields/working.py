@@ -157,7 +157,7 @@ def observe_batch(document: Mapping[str, Any], place: Place) -> Any:
         rewards={},
         reward=0.0,
         ending="stop",
-        text="4",
+        text="AACAPw==",  # also a vector of one number
     )
     view = SampleView(
         task_id="a",

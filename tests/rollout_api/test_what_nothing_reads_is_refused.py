@@ -126,3 +126,28 @@ def test_a_run_begins_with_a_snapshot_of_the_cluster_there_only(platform):
     found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec}, Facts(platform=platform))
     refused = [one.field for one in found if one.severity is Severity.error]
     assert refused == (["spec.restoreFrom"] if platform == "local" else [])
+
+
+def answered(engine=None, jsonl=None, **infer):
+    data = {"jsonl": {"uri": "a.jsonl", **(jsonl or {})}}
+    actors = {} if engine is None else {"actors": {"engine": engine}}
+    spec = {"model": {"uri": "rollout://tiny-adder"}, "infer": {"data": data, **infer}, **actors}
+    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec})
+    return [(one.field, one.reason) for one in found if one.severity is Severity.error]
+
+
+@pytest.mark.parametrize("task", ["Embed", "Score"])
+def test_rows_that_are_embedded_or_scored_are_not_sampled_and_not_by_an_engine_that_only_writes(
+    task,
+):
+    assert answered(task=task) == []
+    for name, value in (
+        ("sampling", {"temperature": "0.5"}),
+        ("samplesPerPrompt", 2),
+        ("logprobs", True),
+    ):
+        assert answered(task=task, **{name: value}) == [(f"spec.infer.{name}", "NotSupported")]
+    assert answered(engine={"vllm": {}}, task=task) == [("spec.infer.task", "NotSupported")]
+    chosen = answered(jsonl={"answerField": "said"}, task=task)
+    told = [("spec.infer.data.jsonl.answerField", "NotSupported")]
+    assert chosen == ([] if task == "Score" else told)

@@ -194,6 +194,7 @@ class Completion:
     sampled from (after temperature); the end token, when sampled, is the last of ``token_ids``.
     ``turn_rewards``: where it is a whole episode (as rewards see it), what the environment gave for each turn.
     ``choice_logprobs``: of each of the request's choices the sum of its tokens' log-probabilities at temperature 1.
+    ``numbers``: the prompt's vector or score, of an engine that gives these; nothing is sampled then.
     """
 
     token_ids: tuple[int, ...]
@@ -203,6 +204,7 @@ class Completion:
     spans: tuple[VersionSpan, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     choice_logprobs: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

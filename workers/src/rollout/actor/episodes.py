@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rollout.data.rows.pooled_requests import pack_numbers
 from rollout.errors import DataError, EngineError
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
@@ -179,6 +180,19 @@ def take_completion(
         replies=(*episode.replies, reply),
         ending="length" if completion.finish == "length" else None,
         retokenised=episode.retokenised or not renderer.survives_text(said),
+    )
+
+
+def take_numbers(episode: Episode, numbers: Sequence[float]) -> Episode:
+    """The episode of a prompt that was embedded or scored: over, its answer the numbers as text."""
+    said = pack_numbers(numbers)
+    return replace(
+        episode,
+        messages=(*episode.messages, Message(role="assistant", content=said)),
+        turn=episode.turn + 1,
+        turn_ends=(*episode.turn_ends, 0),
+        replies=(*episode.replies, said),
+        ending="stop",
     )
 
 

@@ -17,11 +17,13 @@ from blake3 import blake3
 from rollout.data.batch_order import RowShapes, plan_order, prompt_text
 from rollout.data.files import find_files
 from rollout.data.jsonl import LINE_BYTES_MAX, number_lines, parse_line
+from rollout.data.rows.lines import BadRequest
 from rollout.data.rows.mapping import BadRecord, FieldMapping
-from rollout.data.rows.requests import NUMBER, BadRequest, RequestBounds, read_request
+from rollout.data.rows.requests import NUMBER, RequestBounds, read_request
 from rollout.errors import DataError, DataNotFound
 from rollout.models.files import default_cache_dir
 from rollout.types import Row
+from rollout_api.v1alpha1.data import Jsonl
 from rollout_api.v1alpha1.inference.infer import Infer
 
 ROWS_MAX = 100_000
@@ -114,14 +116,18 @@ def open_batch(infer: Infer) -> BatchSource:
     """Look at every line of the run's data. Raises DataError for a batch without rows, or with too many."""
     jsonl = infer.data.jsonl
     assert jsonl is not None, "the checks refuse other data"
+    chosen = jsonl.answer_field != Jsonl.model_fields["answer_field"].default
     mapping = FieldMapping(
         prompt_field=jsonl.prompt_field,
+        answer_field=jsonl.answer_field if chosen else None,
         messages_field=jsonl.messages_field,
         system_prompt=jsonl.system_prompt,
         template=jsonl.template,
     )
     bounds = RequestBounds(
-        new_tokens_max=infer.sampling.new_tokens_max, num_samples=infer.samples_per_prompt
+        new_tokens_max=infer.sampling.new_tokens_max,
+        num_samples=infer.samples_per_prompt,
+        task=infer.task,
     )
     index, content = _Index(), blake3()
     for path in find_files(jsonl.uri, Path(), default_cache_dir()):

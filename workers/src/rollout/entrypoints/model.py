@@ -12,6 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
+from torch import Tensor
+
 from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
 from rollout.errors import RolloutError, SpecError
 from rollout.learner import hash_chain as chain
@@ -22,6 +24,7 @@ from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Failed, LearnerStart, Outcome, PublishInitial
 from rollout.types import WeightVersion
+from rollout.weights.digest import load_weights
 from rollout_api.worker import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -62,11 +65,20 @@ def _require_same(initial: WeightVersion, version: WeightVersion) -> None:
 
 
 def _publish(config: WorkerConfig) -> WeightVersion:
-    model = freeze(load_model(Path(config.resolved.model_path)), DTYPES[config.resolved.dtype])
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    weights = _weights(config)
     # In a cluster it stands in the coordinator's pod, whose folder is the store itself.
     place = "learner" if config.authentication is None else "coordinator"
     return publish(weights, open_store(config, place), lineage=0, step=0)
+
+
+def _weights(config: WorkerConfig) -> dict[str, Tensor]:
+    """The model's parameters; of rows that are embedded or scored, all that its files have."""
+    folder, dtype = Path(config.resolved.model_path), DTYPES[config.resolved.dtype]
+    infer = config.spec.infer
+    if infer is not None and infer.task != "Generate":
+        return {name: one.to(dtype) for name, one in load_weights(folder).items()}
+    model = freeze(load_model(folder), dtype)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 if __name__ == "__main__":

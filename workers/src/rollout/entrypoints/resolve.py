@@ -18,16 +18,16 @@ from rollout.common.stacks import show_threads_on_signal
 from rollout.data.batch import open_batch
 from rollout.data.build import build_source
 from rollout.data.lengths import left_out_of, limit_training
-from rollout.data.rows.mapping import row_messages
-from rollout.data.rows.requests import goes_on
 from rollout.data.subset import bad_records, find_overlap
+from rollout.entrypoints.row_lengths import check_pooled, measure_rows
 from rollout.environments.build import build_environment
-from rollout.environments.prompts import ROWS_AT_ONCE, is_measured, measure_prompts
+from rollout.environments.prompts import is_measured, measure_prompts
 from rollout.environments.with_tools import tools_of
-from rollout.errors import DataError, RolloutError, SpecError
+from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.forwards import chooses_experts
+from rollout.models.pooled import RUN_TASKS
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
 from rollout.models.scoring import is_scorer, read_config, require_head
@@ -51,7 +51,6 @@ from rollout.runs.resolve import (
 )
 from rollout.seams import DataSource, EnvBuilder, Renderer
 from rollout.tools.sources import know_servers, tool_digests
-from rollout.types import Row
 from rollout_api.v1alpha1.inference.infer import Infer
 from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -102,7 +101,8 @@ def resolve(request: ResolveRequest) -> Resolution:
     if request.loads_rewards:
         load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
     if spec.infer is not None:
-        _room(spec, facts.context_length)
+        if spec.infer.task == "Generate":
+            _room(spec, facts.context_length)
         return _resolve_batch(spec, spec.infer, facts, renderer)
     papers = [*_training(spec, folders, renderer), *_evaluations(spec, folders)]
     train = next((paper.source for paper in papers if paper.role == "train"), None)
@@ -138,42 +138,18 @@ def _resolve_batch(
     spec: RolloutRunSpec, infer: Infer, facts: ModelFacts, renderer: Renderer
 ) -> Resolution:
     """The same of an inference run: each row is rendered, and one that does not fit is left out."""
-    source, context = open_batch(infer), _served(spec, facts.context_length)
-    left_out: list[int] = []
-    longest = 1
-    for start in range(0, len(source), ROWS_AT_ONCE):
-        positions = range(start, min(start + ROWS_AT_ONCE, len(source)))
-        for position, row in zip(positions, source.rows(positions), strict=True):
-            length = _length(row, renderer)
-            if not length or length > context - _asked_tokens(row, infer):
-                left_out.append(position)
-            else:
-                longest = max(longest, length)
+    source = open_batch(infer)
+    left_out, longest = measure_rows(source, infer, renderer, _served(spec, facts.context_length))
     bad = len(source.refused) + len(left_out)
     return Resolution(
         **msgspec.structs.asdict(facts),
         prompt_tokens_max=longest,
         data_digests={"infer": source.digest},
         num_rows=source.num_rows,
-        left_out=tuple(left_out),
+        left_out=left_out,
         num_bad=bad,
         first_bad="; ".join(f"{one.where}: {one.message}" for one in source.refused[:3]),
     )
-
-
-def _length(row: Row, renderer: Renderer) -> int | None:
-    """Tokens of a row's prompt; None where template or tokenizer refuse it, 0 where it has none: no engine takes it."""
-    try:
-        if goes_on(row):
-            return len(renderer.render_text(row["prompt"]))
-        return len(renderer.render_prompt(row_messages(row)))
-    except DataError:
-        return None
-
-
-def _asked_tokens(row: Row, infer: Infer) -> int:
-    sampling = row.get("sampling") or {}
-    return sampling.get("max_new_tokens", infer.sampling.new_tokens_max)
 
 
 def look_at_models(request: ResolveRequest) -> ModelFacts:
@@ -186,6 +162,8 @@ def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[Mode
     _check_experts(spec, model)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
+    if spec.infer is not None and spec.infer.task != "Generate":
+        check_pooled(model.path, RUN_TASKS[spec.infer.task])
     further = {one.role: _further(one, request) for one in further_models(spec)}
     _check_further(model.path, {role: files.path for role, files in further.items()})
     work = spec.train or spec.infer

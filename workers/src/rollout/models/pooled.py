@@ -22,6 +22,8 @@ Pooling = Literal["last", "mean", "cls"]
 Activation = Literal["none", "sigmoid", "softmax"]
 
 TASKS: tuple[Task, ...] = ("generate", "embed", "score")
+RUN_TASKS: Mapping[str, Task] = {"Generate": "generate", "Embed": "embed", "Score": "score"}
+"""By the API's name of what an inference run does."""
 MODULES = "modules.json"
 _MODES: Mapping[str, Pooling] = {
     "pooling_mode_cls_token": "cls",

@@ -122,9 +122,13 @@ def _load_backend(directory: Path) -> Tokenizer:
     if not path.is_file():
         return _convert(directory)
     try:
-        return Tokenizer.from_file(str(path))
+        found = Tokenizer.from_file(str(path))
     except Exception as error:
         raise SpecError(f"tokenizer {path} is broken: {error}") from error
+    # Some files cut and pad every text by themselves: what is too long is to be told, not cut.
+    found.no_truncation()
+    found.no_padding()
+    return found
 
 
 def _convert(directory: Path) -> Tokenizer:

@@ -9,6 +9,7 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.inference.infer import Infer
+from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 _FOLDERS, _BUCKETS = frozenset({"", "file"}), frozenset({"s3"})
@@ -46,9 +47,9 @@ def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         yield not_supported(f"{path}.huggingFace", "inference over a data set of the hub", fix)
     yield from unread(data, _DATA_OF_TRAINING, path, "of inference, which answers every row once")
     if data.jsonl is not None:
-        yield from unread(
-            data.jsonl, _ROWS_OF_TRAINING, f"{path}.jsonl", "of a row that is answered"
-        )
+        scored = spec.infer.task == "Score"
+        names = [one for one in _ROWS_OF_TRAINING if not (scored and one == "answer_field")]
+        yield from unread(data.jsonl, names, f"{path}.jsonl", "of a row that is answered")
 
 
 def inference_writes_json_lines(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -96,7 +97,28 @@ def lengths_of_inference_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator
         )
 
 
+def vectors_and_scores_are_not_sampled(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A row has one vector or one score, by an engine that gives them."""
+    infer = spec.infer
+    if infer is None or infer.task == "Generate":
+        return
+    given = {
+        "sampling": infer.sampling != Sampling(),
+        "samplesPerPrompt": infer.samples_per_prompt != 1,
+        "logprobs": infer.logprobs,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        what = f"{name} beside task: {infer.task}, which samples nothing,"
+        yield not_supported(f"spec.infer.{name}", what, "leave it out")
+    engine = spec.actors.chosen_engine
+    if not engine.capabilities.pooling:
+        fix = "take the embedded engine, or send the batch to rollout infer serve, which has vLLM, too"
+        what = f"task: {infer.task} by the engine {engine.name} in an inference run"
+        yield not_supported("spec.infer.task", what, fix)
+
+
 RULES = (
+    vectors_and_scores_are_not_sampled,
     inference_measures_nothing,
     inference_reads_files,
     inference_writes_json_lines,

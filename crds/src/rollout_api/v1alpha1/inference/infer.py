@@ -1,4 +1,6 @@
-"""Batch inference: rows in, completions out."""
+"""Batch inference: rows in, completions, vectors or scores out."""
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -8,8 +10,10 @@ from rollout_api.v1alpha1.inference.sampling import Sampling
 
 
 class Infer(ApiModel):
-    """Complete every row once and write the results in row order."""
+    """Answer every row once and write the results in row order."""
 
+    task: Literal["Generate", "Embed", "Score"] = filled("Generate")
+    """What a row gets: completions, the model's vector of its text, or the number that a reward model gives its answer. With `Embed` and `Score` nothing is sampled: `sampling`, `samplesPerPrompt` and `logprobs` are refused, and so are engines that only write."""
     data: Data
     """The prompts that are completed, each once and in order: what serves training only (order, shares, other fields of a row) is refused, and so are data sets of the hub."""
     output: Output | None = None

@@ -27,12 +27,14 @@ class Capabilities:
     """It is a server beside the actor: in a pod a container of its own, which has the devices."""
     continuous: bool = False
     """It takes samples one by one as they come and batches them itself; else it is given one batch at a time."""
+    pooling: bool = False
+    """It gives vectors and scores of the rows of an inference run."""
 
 
 class Embedded(ApiModel):
     """The learner's own forward, on `transformers`: fixed shapes, exact logprobs, CPU-friendly."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(learner_forward=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(learner_forward=True, pooling=True)
     batch_groups: int | None = Field(default=None, ge=1, le=4096)
     """Groups generated together. Unset: those of a step, at most 256 samples; changes no token in Exact."""
 

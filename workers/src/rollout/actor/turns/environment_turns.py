@@ -261,6 +261,8 @@ class SampleEnvironment:
         renderer = self._stage.renderer
         if state.choices:
             return render_before(renderer, choice_text(state.messages))
+        if self._task.shows_answer:
+            return renderer.render_training(state.messages)[0]
         if self._task.goes_on:
             return renderer.render_text(state.messages[0].text)
         return renderer.render_prompt(state.messages, state.tools or ())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rollout.actor.continuation import build_prefix
-from rollout.actor.episodes import Episode, take_completion, take_part
+from rollout.actor.episodes import Episode, take_completion, take_numbers, take_part
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.parts import RETURNED, PlayedTask, RunnerParts
 from rollout.actor.turns import environment_turns
@@ -125,6 +125,8 @@ class GroupInPlay:
             self._drawing.discard(episode.sample)
         if completion.finish == "aborted":
             raise InfrastructureError("the engine gave up on it")
+        if completion.numbers:
+            return take_numbers(episode, completion.numbers)
         if completion.finish == "interrupted":
             part = take_part(episode, completion, self._task.version)
             return replace(part, seed=self._stage.noise(part, self._task))

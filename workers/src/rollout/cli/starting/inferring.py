@@ -55,6 +55,12 @@ ResultsFormatOption = Annotated[
     Literal["Jsonl", "Parquet"],
     typer.Option("--results-format", case_sensitive=False, help="Form of --results."),
 ]
+TaskOption = Annotated[
+    Literal["Generate", "Embed", "Score"],
+    typer.Option(
+        "--task", case_sensitive=False, help="Completions, vectors, or scores of a reward model."
+    ),
+]
 SamplesOption = Annotated[int, typer.Option("--samples", help="Completions of each row.")]
 TemperatureOption = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
 LogprobsOption = Annotated[bool, typer.Option("--logprobs", help="Write tokens and logprobs too.")]
@@ -65,6 +71,7 @@ def batch(
     *,
     model: ModelOption,
     data: DataOption,
+    task: TaskOption = "Generate",
     results: ResultsOption = None,
     results_format: ResultsFormatOption = "Jsonl",
     name: NameOption = "batch",
@@ -91,6 +98,10 @@ def batch(
         "logprobs": logprobs,
         "sampling": sampling,
     }
+    if task != "Generate":
+        # Nothing is sampled: what was not asked for is left out, and what was is refused by name.
+        asked = {"temperature": temperature != 1.0, "maxNewTokens": max_tokens is not None}
+        infer |= {"task": task, "sampling": {one: sampling[one] for one in asked if asked[one]}}
     if results is not None:
         infer["output"] = {"uri": results, "format": results_format}
     elif results_format != "Jsonl":

@@ -16,7 +16,7 @@ from rollout.coordinator.plan import EvaluationPlan
 from rollout.coordinator.revocation import revoke_leases
 from rollout.coordinator.state import Worker
 from rollout.coordinator.waits import idle_reason
-from rollout.data.rows.requests import NUMBER, goes_on, row_sampling
+from rollout.data.rows.requests import NUMBER, goes_on, row_sampling, shows_answer
 from rollout.ledger.records import Lease
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -188,6 +188,7 @@ def _build_task(run: RunContext, lease: Lease, row: Row, prefixes: tuple[Prefix,
         noise_domain=f"eval/{task.evaluation}/{task.step}" if evaluation else "train",
         noise_ordinal=None if run.plan.infer is None else row[NUMBER],
         goes_on=run.plan.infer is not None and goes_on(row),
+        shows_answer=run.plan.infer is not None and shows_answer(row),
         evaluation=task.evaluation if evaluation else None,
         split=task.split,
         prefixes=prefixes,

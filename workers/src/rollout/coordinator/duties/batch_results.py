@@ -108,7 +108,9 @@ class BatchWriter:
         num_failed = num_tokens = 0
         place, num_rows = self.folder, self.rows.source.num_rows
         with _beside(place / ERRORS) as errors, _beside(place / self.results) as results:
-            answered = open_results(self.form, results, logprobs=self.logprobs)
+            answered = open_results(
+                self.form, results, logprobs=self.logprobs, task=infer_of(self.config).task
+            )
             for refused in self._entries(reader):
                 if isinstance(refused, RefusedRow):
                     errors.write(encode_line(write_error(refused)))

@@ -11,6 +11,12 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 from blake3 import blake3
 
+from rollout.coordinator.duties.pooled_results import (
+    pooled_answer,
+    pooled_body,
+    pooled_fields,
+    pooled_usage,
+)
 from rollout.data.batch import RefusedRow
 from rollout.data.rows.requests import goes_on
 from rollout.ledger.views import SampleView
@@ -34,10 +40,12 @@ class ResultFile(Protocol):
         ...
 
 
-def open_results(form: Form, file: BinaryIO, *, logprobs: bool) -> ResultFile:
-    """The writer of a form."""
+def open_results(
+    form: Form, file: BinaryIO, *, logprobs: bool, task: str = "Generate"
+) -> ResultFile:
+    """The writer of a form, of a run with this task."""
     if form == "Parquet":
-        return _ParquetRows(file, logprobs=logprobs)
+        return _ParquetRows(file, logprobs=logprobs, task=task)
     return _Lines(file, logprobs=logprobs)
 
 
@@ -55,11 +63,11 @@ class _Lines:
 class _ParquetRows:
     """A fixed schema, zstd, a row group every GROUP_ROWS rows."""
 
-    def __init__(self, file: BinaryIO, *, logprobs: bool) -> None:
+    def __init__(self, file: BinaryIO, *, logprobs: bool, task: str) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._schema = _schema(logprobs=logprobs)
+        self._schema = _schema(task, logprobs=logprobs)
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._table = pa.Table
         self._held: list[dict[str, Any]] = []
@@ -80,9 +88,12 @@ class _ParquetRows:
         self._held.clear()
 
 
-def _schema(*, logprobs: bool) -> Any:
+def _schema(task: str, *, logprobs: bool) -> Any:
     import pyarrow as pa
 
+    asked = [("row", pa.int64()), ("custom_id", pa.string()), ("input", pa.string())]
+    if task != "Generate":
+        return pa.schema([*asked, *pooled_fields(task)])
     tokens = [("token_ids", pa.list_(pa.int32())), ("token_logprobs", pa.list_(pa.float64()))]
     completion = [
         ("text", pa.string()),
@@ -91,9 +102,7 @@ def _schema(*, logprobs: bool) -> Any:
     ]
     return pa.schema(
         [
-            ("row", pa.int64()),
-            ("custom_id", pa.string()),
-            ("input", pa.string()),
+            *asked,
             ("completions", pa.list_(pa.struct(completion))),
             ("prompt_tokens", pa.int64()),
             ("completion_tokens", pa.int64()),
@@ -111,11 +120,17 @@ def write_record(
 ) -> dict[str, Any]:
     """A row of the Parquet file; ``input`` is the line as JSON."""
     made = [_kept(one) for one in samples]
-    usage = _usage(made)
-    return {
+    asked = {
         "row": number,
         "custom_id": row.get("custom_id"),
         "input": encode_line(row["record"]).decode().rstrip("\n"),
+    }
+    if "pooled" in row:
+        tokens = pooled_usage(made[0])["prompt_tokens"]
+        return {**asked, **pooled_answer(row, made[0]), "prompt_tokens": tokens}
+    usage = _usage(made)
+    return {
+        **asked,
         "completions": [_completion(one, logprobs=logprobs) for one in made],
         "prompt_tokens": usage["prompt_tokens"],
         "completion_tokens": usage["completion_tokens"],
@@ -141,12 +156,14 @@ def write_result(
 ) -> dict[str, Any]:
     """A line of the result file."""
     made = [_kept(one) for one in samples]
+    name = samples[0].trajectory_id.removeprefix("blake3:")[:32]
+    if "pooled" in row:
+        return _write_pooled(row, number, made[0], name)
     usage = _usage(made)
     if "custom_id" not in row:
         completions = [_completion(one, logprobs=logprobs) for one in made]
         return {"row": number, "input": row["record"], "completions": completions, "usage": usage}
     text = goes_on(row)
-    name = samples[0].trajectory_id.removeprefix("blake3:")[:32]
     body = {
         "id": f"cmpl-{name}" if text else f"chatcmpl-{name}",
         "object": "text_completion" if text else "chat.completion",
@@ -155,10 +172,21 @@ def write_result(
         "choices": [_choice(one, text=text, logprobs=logprobs) for one in made],
         "usage": usage,
     }
-    request_id = _request_id(row["custom_id"])
+    return _answered(row["custom_id"], body)
+
+
+def _write_pooled(row: Row, number: int, made: Trajectory, name: str) -> dict[str, Any]:
+    if "custom_id" in row:
+        return _answered(row["custom_id"], pooled_body(row, made, name))
+    usage = pooled_usage(made)
+    return {"row": number, "input": row["record"], **pooled_answer(row, made), "usage": usage}
+
+
+def _answered(custom_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    request_id = _request_id(custom_id)
     return {
         "id": request_id,
-        "custom_id": row["custom_id"],
+        "custom_id": custom_id,
         "response": {"status_code": 200, "request_id": request_id, "body": body},
         "error": None,
     }

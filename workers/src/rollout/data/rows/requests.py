@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollout.data.rows.fields import BadRecord, Turn, kind, read_turns
+from rollout.data.rows.fields import BadRecord, Turn, read_turns
+from rollout.data.rows.lines import BadRequest, body_of, custom_id_of, is_batch_line
 from rollout.data.rows.mapping import FieldMapping, map_record
+from rollout.data.rows.pooled_requests import EMBED, SCORE, read_pooled
 from rollout.types import Row, SamplingParams
 
-CUSTOM_ID_CHARACTERS_MAX = 512
 CHAT_URL = "/v1/chat/completions"
-LINE_FIELDS = frozenset({"custom_id", "method", "url", "body"})
 TEXT_URL = "/v1/completions"
 _SHARED = frozenset({"model", "max_tokens", "temperature", "stop", "n"})
 BODY_FIELDS = {
@@ -27,8 +27,6 @@ BODY_FIELDS = {
     TEXT_URL: _SHARED | {"prompt"},
 }
 """What is read of a body, by the url of its line."""
-PASSED_OVER = frozenset({"user", "metadata", "store", "service_tier"})
-"""Fields of a body that change no token of its answer."""
 STOPS_MAX = 16
 TEMPERATURE_MAX = 100.0
 
@@ -37,30 +35,19 @@ NUMBER = "number"
 """Field of a row that says how many rows of the data are before it."""
 
 
-class BadRequest(BadRecord):
-    """A line that is JSON and still no request; ``code`` is what the error file says."""
-
-    def __init__(self, code: str, message: str, custom_id: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.custom_id = custom_id
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBounds:
-    """What a line may ask for in this run."""
+    """What a line may ask for in this run. ``task``: what every row gets, as the API names it."""
 
     new_tokens_max: int
     num_samples: int
-
-
-def is_batch_line(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a line of OpenAI's batch format."""
-    return "custom_id" in record and "body" in record
+    task: str = "Generate"
 
 
 def read_request(mapping: FieldMapping, record: Mapping[str, Any], bounds: RequestBounds) -> Row:
     """The row of one line. Raises BadRecord."""
+    if bounds.task != "Generate":
+        return read_pooled(mapping, record, bounds.task)
     if is_batch_line(record):
         return _read_batch_line(record, bounds)
     mapped = map_record(mapping, record)
@@ -68,8 +55,13 @@ def read_request(mapping: FieldMapping, record: Mapping[str, Any], bounds: Reque
 
 
 def goes_on(row: Row) -> bool:
-    """Whether the row's one message is a text to go on with, without a chat template."""
-    return row.get("url") == TEXT_URL
+    """Whether the row's one message is a text without a chat template: to go on with, or to embed."""
+    return row.get("url") == TEXT_URL or row.get("pooled") == EMBED
+
+
+def shows_answer(row: Row) -> bool:
+    """Whether the row's conversation ends with its answer, which is scored."""
+    return row.get("pooled") == SCORE
 
 
 def row_sampling(row: Row, base: SamplingParams) -> SamplingParams:
@@ -86,7 +78,7 @@ def row_sampling(row: Row, base: SamplingParams) -> SamplingParams:
 
 
 def _read_batch_line(record: Mapping[str, Any], bounds: RequestBounds) -> Row:
-    custom_id = _custom_id(record)
+    custom_id = custom_id_of(record)
     try:
         return _read_body(record, custom_id, bounds)
     except BadRequest as error:
@@ -95,45 +87,16 @@ def _read_batch_line(record: Mapping[str, Any], bounds: RequestBounds) -> Row:
         raise BadRequest("invalid_request", f"body: {error}", custom_id) from error
 
 
-def _custom_id(record: Mapping[str, Any]) -> str:
-    found = record["custom_id"]
-    if not isinstance(found, str) or not 1 <= len(found) <= CUSTOM_ID_CHARACTERS_MAX:
-        raise BadRequest(
-            "invalid_custom_id",
-            f"custom_id: expected text of 1 to {CUSTOM_ID_CHARACTERS_MAX} characters, got {found!r:.40}",
-        )
-    return found
-
-
 def _read_body(record: Mapping[str, Any], custom_id: str, bounds: RequestBounds) -> Row:
-    if unknown := sorted(record.keys() - LINE_FIELDS):
-        raise BadRequest("invalid_request", f"{unknown[0]}: no field of a batch line")
-    if record.get("method", "POST") != "POST":
-        raise BadRequest("invalid_method", f"method: expected POST, got {record['method']!r:.40}")
-    url = record.get("url")
-    if not isinstance(url, str) or url not in BODY_FIELDS:
-        raise BadRequest(
-            "invalid_url",
-            f"url: expected {' or '.join(BODY_FIELDS)}, got {url!r:.80}; this version answers no other",
-        )
-    body = record["body"]
-    if not isinstance(body, Mapping):
-        raise BadRequest("invalid_request", f"body: expected an object, got {kind(body)}")
-    if unknown := sorted(body.keys() - BODY_FIELDS[url] - PASSED_OVER):
-        raise BadRequest(
-            "unsupported_parameter",
-            f"body.{unknown[0]} is not supported by this version: remove it",
-        )
-    model = body.get("model", "")
-    if not isinstance(model, str):
-        raise BadRequest("invalid_request", f"body.model: expected text, got {kind(model)}")
+    body = body_of(record, BODY_FIELDS)
+    url = record["url"]
     messages = _messages(body) if url == CHAT_URL else [_text(body)]
     return {
         "messages": messages,
         "prompt": messages[-1]["content"],
         "custom_id": custom_id,
         "url": url,
-        "model": model,
+        "model": body.get("model", ""),
         "sampling": _sampling(body, bounds),
         "record": dict(record),
     }

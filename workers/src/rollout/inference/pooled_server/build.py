@@ -41,9 +41,6 @@ def load_pooled(folder: Path, task: Literal["embed", "score"]) -> tuple[PooledFa
     module = PooledModule(folder, model)
     tokenizer = load_tokenizer(folder)
     require_own_tokenizer(tokenizer, folder)
-    # Some files of tokenizers cut and pad by themselves, silently.
-    tokenizer.tokenizer.no_truncation()
-    tokenizer.tokenizer.no_padding()
     template = pair_template(tokenizer.chat_template)
     pairs = None if template is None else compile_template(template)
     facts = PooledFacts(

@@ -47,7 +47,8 @@ class Task(WireMessage, frozen=True, kw_only=True):
     attempt. All tokens must come from ``version``. ``ordinal`` is the task ordinal (train) or the
     position in ``split`` (eval). ``noise_ordinal`` None: ``ordinal``; a row of a batch has its number in the data,
     in whatever order rows are handed out. ``goes_on``: the one message of the row is a text that the model goes on
-    with, without a chat template. ``epoch`` is the fence that a submit must repeat. Samples with an entry
+    with, or that is embedded, without a chat template. ``shows_answer``: the row's conversation ends with the answer, which is
+    scored. ``epoch`` is the fence that a submit must repeat. Samples with an entry
     in ``prefixes`` go on behind it, drawing from the seed of its segment; the rest of their tokens comes
     from ``version``.
     """
@@ -65,6 +66,7 @@ class Task(WireMessage, frozen=True, kw_only=True):
     noise_domain: str = "train"
     noise_ordinal: int | None = None
     goes_on: bool = False
+    shows_answer: bool = False
     evaluation: str | None = None
     split: str = "train"
     prefixes: tuple[Prefix, ...] = ()
