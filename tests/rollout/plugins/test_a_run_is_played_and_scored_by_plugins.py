@@ -51,6 +51,13 @@ RUN = {
             ],
             "maxSteps": 2,
         },
+        "evaluations": [
+            {
+                "name": "asked",
+                "suite": {"data": {"jsonl": {"uri": "asked.jsonl"}}},
+                "maxNewTokens": 6,
+            }
+        ],
     },
 }
 
@@ -64,6 +71,7 @@ def place(tmp_path, monkeypatch):
     write(tmp_path / "code" / "game", GAME, kind="environment")
     write(tmp_path / "code" / "marks", SCORE, parameters=[{"name": "word", "default": "a"}])
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Ask for tea.", "answer": ""}\n' * 4)
+    (tmp_path / "asked.jsonl").write_text('{"prompt": "Ask for more.", "answer": ""}\n' * 2)
     (tmp_path / "run.yaml").write_text(json.dumps(RUN))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -164,7 +172,18 @@ def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
     ("change", "says"),
     [
         ({"contract": 2}, "rollout speaks version 1, got 2"),
-        ({"kind": "tool"}, "Invalid enum value 'tool'"),
+        ({"kind": "game"}, "Invalid enum value 'game'"),
+        ({"kind": "tool"}, "kind tool does not run as a plugin: name a typed function"),
+        ({"kind": "data"}, "kind data does not run as a plugin: write the rows to files"),
+        (
+            {"kind": "evaluation"},
+            "kind evaluation does not run as a plugin: name a suite in Python",
+        ),
+        ({"kind": "tracker"}, "kind tracker does not run as a plugin: name TensorBoard"),
+        ({"kind": "algorithm"}, "kind algorithm does not run as a plugin: it computes with"),
+        ({"kind": "renderer"}, "kind renderer does not run as a plugin: tokens have to be"),
+        ({"kind": "store"}, "kind store does not run as a plugin: each weight version"),
+        ({"kind": ["reward"]}, "Expected `str`, got `array`"),
         ({"name": "A b"}, "small letters"),
         ({"command": []}, "a program and its arguments"),
         ({"concurrency": 0}, "concurrency: expected 1 to 256"),

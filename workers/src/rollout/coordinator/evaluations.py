@@ -18,7 +18,7 @@ from rollout.coordinator.plan import (
     RunPlan,
     TrainPlan,
 )
-from rollout.coordinator.rows import open_suites
+from rollout.coordinator.rows import code_folders, open_suites
 from rollout.errors import DataError, DataNotFound
 from rollout.evaluations.build import build_suite
 from rollout.evaluations.suites import Suite, SuiteSampling
@@ -104,7 +104,14 @@ def plan_evaluations(
     spec = config.spec
     models = {role: Path(path) for role, path in config.resolved.models.items()}
     built = [
-        build_suite(item, index, train=spec.train, seed=spec.seed, models=models)
+        build_suite(
+            item,
+            index,
+            train=spec.train,
+            seed=spec.seed,
+            folders=code_folders(config),
+            models=models,
+        )
         for index, item in enumerate(spec.evaluations)
     ]
     return tuple(

@@ -21,6 +21,22 @@ FILES_MAX = 20_000
 BYTES_MAX = 512 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
 Kind = Literal["reward", "environment"]
+REFUSED: Mapping[str, str] = {
+    "tool": "name a typed function of the run's code in environment.tools, or, of any language, a server in"
+    " environment.mcpServers",
+    "data": "write the rows to files and name them in train.data, or let an environment in Python bring them"
+    " (environment.python)",
+    "evaluation": "name a suite in Python (suite.python), or rows with a plugin of kind reward (suite.data,"
+    " suite.rewards)",
+    "tracker": "name TensorBoard, Weights and Biases or MLflow in tracking, or read metrics.jsonl in the run's folder",
+    "algorithm": "it computes with the learner's tensors, which no socket carries: install an objective in the"
+    " learner's own process (grpo.surrogate.custom)",
+    "renderer": "tokens have to be the same in each process, at every turn, before a run is planned: give the model a"
+    " chat template (model.chatTemplate)",
+    "store": "each weight version would go through its socket once more, gigabytes of it: name a bucket of S3 or of"
+    " Google Cloud Storage",
+}
+"""Kinds that do not run as plugins, and what there is instead."""
 Short = msgspec.Meta(min_length=1, max_length=253)
 
 
@@ -96,6 +112,9 @@ def read_plugin(folder: Path) -> PluginFolder:
         raise SpecError(f"{folder} is no plugin: it has no {FILE}") from None
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from error
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if isinstance(kind, str) and kind in REFUSED:
+        raise SpecError(f"{path}: kind {kind} does not run as a plugin: {REFUSED[kind]}")
     try:
         manifest = msgspec.convert(document, PluginManifest)
     except msgspec.ValidationError as error:
