@@ -1,6 +1,6 @@
-"""Edits, scalings, late revisions, evaluations, servers that fail and operators that die, in any order.
+"""Edits, scalings, rollbacks, TLS begun and ended, late revisions, evaluations, servers that fail and operators that die, in any order.
 
-What answers goes on until what replaces it answers; where a bar is set nothing answers that has not passed it.
+What answers goes on until what replaces it answers, and the address is spoken to as it speaks; where a bar is set nothing answers that has not passed it.
 """
 
 import random
@@ -18,6 +18,7 @@ BARRED = {
     "suite": {"builtin": {"name": "arithmetic"}},
     "gate": {"metric": "accuracy", "lowerBound": "0.5", "action": "StopPromotion"},
 }
+TLS = {"secretRef": {"name": "chat-tls"}}
 FOLLOWED = {"fromRun": {"name": "sft", "snapshot": "Best"}}
 
 
@@ -30,6 +31,7 @@ class Story:
         self.gated = seed % 2 == 1
         promotion = {"evaluations": [BARRED]} if self.gated else {}
         self.world = World(replicas=2, runtime=RUNTIME, model=model, promotion=promotion)
+        self.world.secrets.add("chat-tls")
         self.told = []
         self.passed = set()
 
@@ -90,6 +92,19 @@ class Story:
         """What has become of a look."""
         assert self.answering() or not before, (self.told, before)
         assert not self.gated or self.answering() in {"", *self.passed}, self.told
+        if self.answering():
+            assert self.port() == (443 if self.speaks_tls() else 80), self.told
+
+    def port(self):
+        """Where the address sends clients from."""
+        [port] = self.world.objects["Service", names.server_name("chat")]["spec"]["ports"]
+        return port["port"]
+
+    def speaks_tls(self):
+        """Whether the servers that answer do."""
+        live = self.world.deployments()[self.answering()]
+        [server] = live["spec"]["template"]["spec"]["containers"]
+        return "inside" in {one["name"] for one in server["ports"]}
 
     def end_job(self, what):
         """Whoever asks the candidate is done, and its figures are above the bar, below it, or none."""
@@ -108,7 +123,8 @@ class Story:
     async def go_on(self):
         servers = list(self.world.deployments())
         what = self.draw.choice(
-            ["look"] * 5 + ["model", "run", "scale", "up", "up", "some", "late", *GATE_EVENTS]
+            ["look"] * 5
+            + ["model", "run", "scale", "up", "up", "some", "late", "back", "tls", *GATE_EVENTS]
         )
         self.told.append(what)
         if what in GATE_EVENTS:
@@ -116,15 +132,30 @@ class Story:
         elif what in ("up", "some", "late"):
             if servers:
                 self.become_of_servers(what, self.draw.choice(servers))
-        elif what == "model":
-            named = {"uri": f"rollout://{self.draw.choice(MODELS)}"}
-            self.world.edit(model=self.draw.choice([named, FOLLOWED]))
+        elif what in ("model", "scale", "back", "tls"):
+            self.edit(what)
         elif what == "run":
             self.become_of_run()
-        elif what == "scale":
-            self.world.edit(replicas=self.draw.randint(1, 3))
         else:
             await self.look()
+
+    def edit(self, what):
+        """The endpoint's person changes their mind."""
+        if what == "model":
+            named = {"uri": f"rollout://{self.draw.choice(MODELS)}"}
+            self.world.edit(model=self.draw.choice([named, FOLLOWED]))
+        elif what == "scale":
+            self.world.edit(replicas=self.draw.randint(1, 3))
+        elif what == "tls":
+            self.world.edit(tls=self.draw.choice([None, TLS]))
+        else:
+            self.go_back()
+
+    def go_back(self):
+        """To a revision that may serve, to one that never was, or on to what the spec says."""
+        known = [one["name"] for one in self.world.status.get("revisions", ())]
+        may = [one for one in known if not self.gated or one in self.passed]
+        self.world.edit(rollbackTo=self.draw.choice([None, None, "chat-0000000000", *may]))
 
     def become_of_servers(self, what, name):
         """Of one revision: all come up, one does, or none in time."""
@@ -142,7 +173,7 @@ async def test_what_answers_goes_on_and_what_is_wanted_comes(first):
             await story.go_on()
         world = story.world
         world.succeed("sft", "d" * 64)
-        world.edit(promotion={})
+        world.edit(promotion={}, rollbackTo=None)
         await world.look()
         world.come_up()
         for name, live in list(world.deployments().items()):
