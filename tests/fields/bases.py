@@ -42,7 +42,6 @@ JUDGE = {
     "parameters": [{"name": "wanted", "value": "5"}],
 }
 REFERENCE_KL = {"klCoefficient": "0.5", "epochs": 2}
-SANDBOXED = {"sandbox": {"runtimeClassName": "gvisor"}}
 VOLUME = {
     "name": "data",
     "mountPath": "/data",

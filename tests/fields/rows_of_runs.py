@@ -221,6 +221,17 @@ ALLOWED = {
     "tolerations": [BORNE],
     "priorityClasses": ["high"],
 }
+BOXED = {
+    "spec.train.environment": {"builtin": {"name": "arithmetic"}, "tools": ["python_exec"]},
+    "runtime.sandbox": {
+        "runtimeClassName": "gvisor",
+        "userNamespaces": True,
+        "image": "python:3.12",
+        "nodeSelector": {"pool": "boxes"},
+        "tolerations": [BORNE],
+    },
+}
+"""A run whose policy writes programs, on a runtime with pods for them."""
 RUNTIME_ROWS: dict[str, Row] = {
     RT: row("devices", "children", "start"),
     f"{RT}.engine": row(
@@ -278,7 +289,7 @@ RUNTIME_ROWS: dict[str, Row] = {
     f"{RT}.modelCache.hostPath": row(
         "pods", "children", edits={f"{RT}.modelCache": {"hostPath": {"path": "/mnt"}}}
     ),
-    f"{RT}.sandbox": row("pods", "refused"),
+    f"{RT}.sandbox": row("pods", "children", edits=BOXED),
     f"{RT}.allowed": row("pods", "start", edits={**ADDED, f"{RT}.allowed": ALLOWED}),
     f"{RT}.allowed.tolerations[].operator": row(
         "pods",

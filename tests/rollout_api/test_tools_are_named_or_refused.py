@@ -46,10 +46,9 @@ def test_a_tool_is_named_once():
     assert problems(["calculator", "calculator"]) == [(f"{FIELD}[1]", "DuplicateName")]
 
 
-def test_a_cluster_without_sandbox_pods_runs_nothing_that_the_policy_writes():
-    found = problems(["calculator", "shell", "mine.area"], platform="cluster")
-    assert found == [(f"{FIELD}[1]", "NotSupported")]
-    assert not problems(["shell"], platform="local")
+def test_tools_that_run_what_the_policy_writes_are_for_one_machine_and_for_clusters():
+    for platform in ("local", "cluster"):
+        assert not problems(["calculator", "shell", "python_exec", "file"], platform=platform)
 
 
 def test_what_learns_from_rows_calls_no_tool():
@@ -63,12 +62,11 @@ def refused(platform, **parts):
     given |= {"environment": parts.pop("environment", {"builtin": {"name": "single-turn"}})}
     spec = {"model": {"uri": "rollout://tiny-adder"}, "train": given, **parts}
     found = check_spec(RolloutRunSpec.model_validate(spec), Facts(platform=platform))
-    return [one.field for one in found if "no sandbox pods" in one.message]
+    return [one.field for one in found if "whose sandbox pods run tools" in one.message]
 
 
 CODE_TESTS = {"builtin": {"name": "code-tests"}}
 RUNS_PROGRAMS = [
-    ({"environment": {"builtin": {"name": "code"}}}, "spec.train.environment.builtin.name"),
     ({"rewards": [CODE_TESTS]}, "spec.train.rewards[0].builtin.name"),
     (
         {"evaluations": [{"suite": {"builtin": {"name": "humaneval"}}}]},
@@ -86,9 +84,13 @@ RUNS_PROGRAMS = [
 
 
 @pytest.mark.parametrize(("parts", "field"), RUNS_PROGRAMS)
-def test_a_cluster_without_sandbox_pods_runs_no_program_that_is_rewarded(parts, field):
+def test_in_a_cluster_no_reward_and_no_suite_runs_a_program(parts, field):
     assert refused("cluster", **parts) == [field]
     assert not refused("local", **parts)
+
+
+def test_in_a_cluster_the_environment_code_runs_in_sandbox_pods():
+    assert not refused("cluster", environment={"builtin": {"name": "code"}})
 
 
 def test_servers_of_tools_are_for_one_machine_and_each_has_a_name():

@@ -8,15 +8,19 @@ from rollout_api.problems import Severity
 HEAD = {"apiVersion": "rollout.dev/v1alpha1", "metadata": {"name": "default"}}
 
 
-def test_a_runtime_that_declares_a_sandbox_is_refused_as_there_are_no_tools():
+def test_a_runtime_whose_sandbox_pods_are_plain_containers_is_refused():
     for kind in ("RolloutRuntime", "ClusterRolloutRuntime"):
-        document = {**HEAD, "kind": kind, "spec": {"sandbox": {"runtimeClassName": "gvisor"}}}
 
-        [problem] = check_document(document)
+        def found(kind=kind, **sandbox):
+            return check_document({**HEAD, "kind": kind, "spec": {"sandbox": sandbox}})
 
-        assert (problem.field, problem.reason) == ("spec.sandbox", "NotSupported")
+        [problem] = found(warmPods=2)
+
+        assert (problem.field, problem.reason) == ("spec.sandbox", "NoSandbox")
         assert problem.severity is Severity.error
-    assert check_document({**HEAD, "kind": "RolloutRuntime", "spec": {}}) == ()
+        assert found(runtimeClassName="gvisor") == found(userNamespaces=True) == ()
+        [problem] = found(userNamespaces=True, maxPods=2, warmPods=3)
+        assert (problem.field, problem.reason) == ("spec.sandbox.warmPods", "OutOfRange")
 
 
 def test_a_runtime_whose_engine_moves_weights_between_devices_is_refused_as_a_run_is():

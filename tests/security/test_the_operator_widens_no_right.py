@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 from cluster_calls import ApiServer, build_applier
-from worlds import PLATFORM, RING, build_inputs
+from worlds import PLATFORM, RING, SPEC, build_inputs
 
+from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.chart import render_rules
 from rollout_operator.errors import ChildRefused
 from rollout_operator.kube.resources import CONFIG_MAPS
-from rollout_operator.rbac import COORDINATOR, COORDINATOR_RULES, RULES
+from rollout_operator.rbac import COORDINATOR, COORDINATOR_RULES, RULES, SANDBOXES
 from rollout_operator.run.attempt import build_children, render_record, sign_record
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.permitted import Permit, check_permitted
@@ -17,6 +18,19 @@ from rollout_operator.run.render.inputs import RoleReference
 
 RBAC = "rbac.authorization.k8s.io"
 WRITES = {"create", "update", "patch", "delete", "*"}
+
+
+SANDBOX_RUNTIME = RuntimeSpec.model_validate({"sandbox": {"userNamespaces": True}})
+SANDBOXED_SPEC = {
+    **SPEC,
+    "train": {**SPEC["train"], "environment": {"builtin": {"name": "code"}}},
+}
+
+
+def children_of(inputs):
+    """By kind and name."""
+    found = build_children(inputs, "run-0123456789")
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
 
 def verbs_on(*resources):
@@ -33,7 +47,8 @@ def test_only_the_coordinators_role_can_be_bound():
     bound = [rule for rule in RULES if "bind" in rule.verbs]
     assert {rule.resources for rule in bound} == {("clusterroles",), ("roles",)}
     for rule in bound:
-        assert (rule.names, rule.verbs, rule.group) == ((COORDINATOR,), ("bind",), RBAC)
+        names = (COORDINATOR, SANDBOXES) if rule.scope == "cluster" else (COORDINATOR,)
+        assert (rule.names, rule.verbs, rule.group) == (names, ("bind",), RBAC)
 
 
 @pytest.mark.parametrize("verb", ["escalate", "impersonate", "approve", "sign", "*"])
@@ -46,11 +61,31 @@ def test_tokens_are_of_one_account():
     assert (len(rule.names), verbs) == (1, {"create"})
 
 
-def test_coordinators_may_patch_the_status_of_runs_and_nothing_else():
-    granted = [(one.group, one.resources, one.verbs) for one in COORDINATOR_RULES]
-    assert granted == [("rollout.dev", ("rolloutruns/status",), ("patch",))]
-    assert COORDINATOR_RULES[0].scope == "coordinator"
-    assert "coordinator:\n" in render_rules()
+def test_coordinators_may_patch_the_status_of_runs_and_those_with_sandboxes_make_pods():
+    granted = {one.scope: (one.group, one.resources, one.verbs) for one in COORDINATOR_RULES}
+    assert granted == {
+        "coordinator": ("rollout.dev", ("rolloutruns/status",), ("patch",)),
+        "sandboxes": ("", ("pods",), ("create", "list", "delete")),
+    }
+    assert len(COORDINATOR_RULES) == 2
+    assert "\ncoordinator:\n" in render_rules() and "\nsandboxes:\n" in render_rules()
+
+
+def test_only_runs_with_sandbox_pods_are_bound_to_the_role_that_makes_them():
+    plain = children_of(build_inputs())
+    boxed = children_of(build_inputs(SANDBOXED_SPEC, SANDBOX_RUNTIME))
+    assert ("RoleBinding", "run-sandboxes") not in plain
+    binding = boxed["RoleBinding", "run-sandboxes"]
+    own = Permit(run="run", namespace="ns", uid="uid-0001")
+    check_permitted(binding, own)
+    check_permitted(boxed["NetworkPolicy", "run-sandboxes"], own)
+    for name in ("rollout-coordinator", "cluster-admin"):
+        forged = {**binding, "roleRef": {**binding["roleRef"], "name": name}}
+        with pytest.raises(ChildRefused, match="roleRef"):
+            check_permitted(forged, own)
+    progress = boxed["RoleBinding", "run-progress"]
+    with pytest.raises(ChildRefused, match="roleRef"):
+        check_permitted({**progress, "roleRef": binding["roleRef"]}, own)
 
 
 @pytest.mark.parametrize("reference", [RoleReference(), RoleReference(kind="Role", name="mine")])

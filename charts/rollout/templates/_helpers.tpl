@@ -103,6 +103,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* What sandbox pods run where their runtime names no image: the workers', without tag and digest. */ -}}
+{{- define "rollout.sandboxImage" -}}
+{{- regexReplaceAll "(@.*|:[^:/]*)$" (default "registry.invalid/rollout-worker" .Values.images.worker) "" -}}
+{{- end -}}
+
 {{- /* The role that the operator binds coordinators to: a ClusterRole, in namespaced mode a Role of each namespace. */ -}}
 {{- define "rollout.coordinatorRole" -}}
 {{ include "rollout.fullname" . }}-coordinator

@@ -199,6 +199,11 @@ class Reason(StrEnum):
         "The run asks for more than its runtime allows.",
         "Ask for less, or let the platform raise the ceiling.",
     )
+    NO_SANDBOX = (
+        "NoSandbox",
+        "The run has tools or an environment that run what the policy writes, and there are no sandbox pods for it.",
+        "Let the platform set the runtime's `sandbox` and the chart's `admissionPolicy.enabled`, or leave them out.",
+    )
     NOT_ALLOWED = (
         "NotAllowed",
         "The run adds what its runtime does not allow, or its namespace may not use the runtime.",

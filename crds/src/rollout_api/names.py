@@ -19,6 +19,8 @@ LABEL_ATTEMPT = f"{DOMAIN}/attempt"
 """Run attempt that a child was rendered for."""
 LABEL_INCARNATION = f"{DOMAIN}/incarnation"
 """Group start of the learner within an attempt."""
+LABEL_SANDBOX_OF = f"{DOMAIN}/sandbox-of"
+"""UID of the run whose policy writes what runs in a pod. Such a pod has no other label of a run: it is no worker."""
 LABEL_ENDPOINT = f"{DOMAIN}/endpoint"
 """Name of the endpoint that an object belongs to."""
 LABEL_ENDPOINT_UID = f"{DOMAIN}/endpoint-uid"
@@ -121,6 +123,16 @@ def keys_name(run: str) -> str:
 def progress_name(run: str) -> str:
     """Name of the RoleBinding that lets the run's coordinator write its progress."""
     return f"{run}-progress"
+
+
+def sandboxes_name(run: str) -> str:
+    """Name of the RoleBinding that lets the run's coordinator make sandbox pods, and of the NetworkPolicy that closes them."""
+    return f"{run}-sandboxes"
+
+
+def sandbox_name(run: str, mark: str) -> str:
+    """Name of a sandbox pod."""
+    return f"{run}-sandbox-{mark}"
 
 
 def quota_name(run: str, uid: str) -> str:

@@ -12,6 +12,7 @@ from rollout_api.base import ApiModel, Digest, Name, Text, Uri
 from rollout_api.fields.moved import with_moved
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.pods.pods import Quantity
 from rollout_api.v1alpha1.pods.roles import EngineName
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.run_status import Grade
@@ -147,6 +148,25 @@ class ProgressWriting(ApiModel):
     """Time between two writes, unless live settings say otherwise."""
 
 
+class SandboxOrder(ApiModel):
+    """How the coordinator makes sandbox pods."""
+
+    template: dict[str, Any]
+    """`metadata` and `spec` of a pod; its name, owner, command and variables are put in."""
+    port: int = Field(ge=1024, le=65_535)
+    """Where a pod hears the actor that it is given to."""
+    memory: Quantity
+    """Memory of one, files included; what a program may use is a little less."""
+    user_namespaces: bool = False
+    """Whether a pod must find itself in a user namespace, and refuses to begin otherwise."""
+    pods_max: int = Field(ge=1)
+    """Pods at a time."""
+    warm: int = Field(default=0, ge=0)
+    """Pods that are kept ready."""
+    age_seconds: float = Field(gt=0)
+    """Longest time that one is had, or kept ready."""
+
+
 class RestoreOrder(ApiModel):
     """The snapshot that a run begins with, where its ledger has not begun."""
 
@@ -203,6 +223,8 @@ class WorkerOrder(ApiModel):
     """Who may call the coordinator. Unset: whoever holds the run's secret (one machine)."""
     progress: ProgressWriting | None = None
     """Where progress is written. Unset: nowhere but in the coordinator's own status."""
+    sandboxes: SandboxOrder | None = None
+    """Pods in which what the policy writes is run. Unset: on this machine, in bubblewrap, where a run needs it."""
     threads: int = Field(default=1, ge=1, le=1024)
     """Compute threads of one actor or learner process; the same all over the run, as sums depend on it."""
     heartbeat_seconds: float = Field(default=2.0, gt=0)

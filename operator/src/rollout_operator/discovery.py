@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from rollout_operator.controller.backoff import Backoff
 from rollout_operator.controller.clocks import CLOCKS, Clocks
-from rollout_operator.errors import KubeError, NotFound
+from rollout_operator.errors import Forbidden, KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
 from rollout_operator.kube.resources import POD_MONITORS, Resource
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_ACCOUNT = "rollout-operator"
 KEYS_SECONDS = 300.0
+POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 LEARN_SECONDS_MAX = 15.0
 
 
@@ -70,8 +71,20 @@ class Surroundings:
             operator_account=settings.account or self.connection.account or DEFAULT_ACCOUNT,
             pod_monitors=await self._has(POD_MONITORS),
             coordinator_role=settings.role_reference(),
+            sandboxes=await self._may_make_sandboxes(),
         )
         self.jwks = json.dumps(keys, sort_keys=True, separators=(",", ":"))
+
+    async def _may_make_sandboxes(self) -> bool:
+        """Whether the policy that holds coordinators to sandbox pods is in force; never in namespaced mode."""
+        if self.settings.namespaces:
+            return False
+        name = self.settings.role_reference().for_sandboxes().name
+        try:
+            await self.client.read(f"{POLICY_BINDINGS}/{name}")
+        except (NotFound, Forbidden):
+            return False
+        return True
 
     async def _has(self, resource: Resource) -> bool:
         try:

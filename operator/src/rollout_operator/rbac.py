@@ -2,7 +2,8 @@
 
 ``watched``: in every namespace with runs (a ClusterRole, or a Role each). ``cluster``: only where the
 operator serves the whole cluster; ``namespaced``: only where it serves a list of namespaces. ``own``: in the
-operator's namespace. ``coordinator`` is not the operator's: it is all that the coordinators of runs may do.
+operator's namespace. ``coordinator`` and ``sandboxes`` are not the operator's: they are all that the coordinators of
+runs may do, the latter only those of runs with sandbox pods.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 
 from rollout_operator.signing import SECRET_NAME, SNAPSHOT_SECRET
 
-Scope = Literal["watched", "cluster", "namespaced", "own", "coordinator"]
+Scope = Literal["watched", "cluster", "namespaced", "own", "coordinator", "sandboxes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ ACCOUNT = "$(account)"
 """The operator's own account, whose name the chart knows when it is rendered."""
 COORDINATOR = "$(coordinator)"
 """The role of coordinators, whose name the chart knows when it is rendered."""
+SANDBOXES = f"{COORDINATOR}-sandboxes"
+"""The role of coordinators whose runs have sandbox pods."""
 _CHILD = ("get", "list", "watch", "create", "patch", "delete")
 _READ = ("list", "watch")
 
@@ -150,8 +153,8 @@ RULES: tuple[Rule, ...] = (
         resources=("clusterroles",),
         verbs=("bind",),
         scope="cluster",
-        names=(COORDINATOR,),
-        why="to that role and to no other",
+        names=(COORDINATOR, SANDBOXES),
+        why="to that role, to the one of coordinators with sandbox pods, and to no other",
     ),
     Rule(
         group="rbac.authorization.k8s.io",
@@ -160,6 +163,14 @@ RULES: tuple[Rule, ...] = (
         scope="namespaced",
         names=(COORDINATOR,),
         why="to that role, which is the namespace's own here, and to no other",
+    ),
+    Rule(
+        group="admissionregistration.k8s.io",
+        resources=("validatingadmissionpolicybindings",),
+        verbs=("get",),
+        scope="cluster",
+        names=(SANDBOXES,),
+        why="whether the policy is in force that holds coordinators to sandbox pods; without it none are made",
     ),
     Rule(
         group="networking.k8s.io",
@@ -277,6 +288,13 @@ COORDINATOR_RULES: tuple[Rule, ...] = (
         verbs=("patch",),
         scope="coordinator",
         why="its progress; an admission policy holds it to that, and to its own run",
+    ),
+    Rule(
+        group="",
+        resources=("pods",),
+        verbs=("create", "list", "delete"),
+        scope="sandboxes",
+        why="sandbox pods for what the policy writes; an admission policy holds it to such, and to its own",
     ),
 )
 """All that the coordinators of runs may do; the operator binds it and cannot change it."""

@@ -152,7 +152,7 @@ def test_a_sandbox_that_is_lost_is_nobodys_reward(monkeypatch):
         async def open(self, limits):
             raise InfrastructureError("the sandbox is gone")
 
-    monkeypatch.setattr(code_module, "bubblewrap", Lost)
+    monkeypatch.setattr(code_module, "sandbox_maker", Lost)
     with pytest.raises(InfrastructureError, match="is gone"):
         play([RIGHT])
 

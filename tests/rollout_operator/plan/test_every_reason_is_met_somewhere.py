@@ -76,6 +76,7 @@ GATES = [
     "InvalidSpec",
     "RuntimeNotFound",
     "CeilingExceeded",
+    "NoSandbox",
     "NotAllowed",
     "ReferenceNotFound",
     "NoStorageClass",

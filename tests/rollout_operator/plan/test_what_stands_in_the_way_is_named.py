@@ -218,8 +218,36 @@ def test_a_broken_runtime_is_a_gate_that_says_where():
 
 
 def test_a_runtime_that_asks_for_what_nobody_does_is_a_gate_without_the_webhook_too():
-    gate = parse_runtime({"sandbox": {"runtimeClassName": "gvisor"}}, "RolloutRuntime")
+    engine = {"vllm": {"weightTransfer": "Nccl"}}
+    gate = parse_runtime({"engine": engine}, "RolloutRuntime")
     assert isinstance(gate, Blocked)
     assert gate.message.startswith(
-        "the runtime's spec.sandbox: a sandbox for tools is not supported"
+        "the runtime's spec.engine.vllm.weightTransfer: weights moved by"
     )
+
+
+def test_a_runtime_whose_sandbox_pods_would_be_plain_containers_is_a_gate():
+    gate = parse_runtime({"sandbox": {"image": "python:3.12"}}, "RolloutRuntime")
+    assert isinstance(gate, Blocked)
+    assert "spec.sandbox: neither runtimeClassName nor userNamespaces" in gate.message
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"builtin": {"name": "arithmetic"}, "tools": ["calculator", "python_exec"]},
+        {"builtin": {"name": "code"}},
+    ],
+)
+def test_what_the_policy_writes_needs_sandbox_pods_and_an_installation_that_makes_them(environment):
+    spec = {**SPEC, "train": {**SPEC["train"], "environment": environment}}
+    bare, boxed = RuntimeSpec(), RuntimeSpec.model_validate({"sandbox": {"userNamespaces": True}})
+    resolved = resolve_spec(spec, boxed)
+    gate = check_platform(resolved, bare, sandboxes=True)
+    assert gate is not None and gate.reason == "NoSandbox"
+    assert gate.message.startswith("spec.train.environment.") and "spec.sandbox" in gate.message
+    gate = check_platform(resolved, boxed)
+    assert gate is not None and gate.reason == "NoSandbox"
+    assert "admissionPolicy.enabled" in gate.message
+    assert check_platform(resolved, boxed, sandboxes=True) is None
+    assert check_platform(resolve_spec(SPEC, bare), bare) is None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from rollout_api.checks.facts import Facts
+from rollout_api.checks.pods.sandbox import check_sandbox
 from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem
@@ -149,8 +150,7 @@ def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) ->
 
 def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
     """The same for what a platform declares."""
-    if spec.sandbox is not None:
-        yield not_supported("spec.sandbox", "a sandbox for tools", "leave it out")
+    yield from check_sandbox(spec.sandbox)
     vllm = spec.engine.vllm if spec.engine else None
     if vllm is not None and vllm.weight_transfer != "File":
         what = f"weights moved by {vllm.weight_transfer}"

@@ -1,7 +1,6 @@
 """The values of the chart ``rollout``, as models: values.yaml, its schema and the README come from them.
 
-Nothing here is read at run time. A value that some other field already says (an API field, a setting
-of the operator) is not repeated: it is passed through under the name it has there.
+Nothing here is read at run time. What an API field or a setting of the operator says is passed through under its name.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -22,7 +21,7 @@ from rollout_api.v1alpha1.pods.pods import (
     Resources,
     Toleration,
 )
-from rollout_api.v1alpha1.runtime import RuntimeSpec, SecretVolume
+from rollout_api.v1alpha1.runtime import Image, RuntimeSpec, SecretVolume
 
 Reference = Annotated[str, StringConstraints(max_length=512)]
 OptionalName = Annotated[str, StringConstraints(max_length=253)]
@@ -255,6 +254,21 @@ class PodsMayValues(ApiModel):
     """Service accounts, as in `roles.<role>.serviceAccountName`."""
 
 
+class SandboxesMayValues(ApiModel):
+    """What the sandbox pods of runs may be, where a runtime gives it: coordinators can make no others."""
+
+    images: tuple[Image, ...] = many(64)
+    """Repositories of images, as in `sandbox.image`, without tag and digest; the chart's `images.worker` is one."""
+    runtime_class_names: tuple[ObjectName, ...] = many(16)
+    """RuntimeClasses, as in `sandbox.runtimeClassName`. Pods without one have users of their own (`hostUsers: false`)."""
+    memory_max: Quantity = "8Gi"
+    """Most memory of a pod."""
+    cpu_max: Quantity = "4"
+    """Most processors of one."""
+    seconds_max: int = Field(default=172_800, ge=120, le=604_800)
+    """Longest life of a pod: twice what `sandbox.lifetimeSeconds` may be."""
+
+
 class AdmissionPolicyValues(ApiModel):
     """ValidatingAdmissionPolicies, which the API server keeps whatever our processes do."""
 
@@ -262,6 +276,8 @@ class AdmissionPolicyValues(ApiModel):
     """Install the policies. Not in namespaced mode, where an administrator does."""
     pods_may: PodsMayValues = Field(default_factory=PodsMayValues)
     """What runtimes give the pods of runs beyond the usual."""
+    sandboxes: SandboxesMayValues = Field(default_factory=SandboxesMayValues)
+    """What the sandbox pods of runs may be."""
 
 
 class MonitorValues(ApiModel):

@@ -99,7 +99,7 @@ class Environment(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "agent")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, `treasure-hunt`, on one machine also `code`."""
+    """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, `treasure-hunt`, and, where the runtime has sandbox pods or on one machine, `code`."""
     python: PythonClass | None = None
     """An environment of the user's own."""
     plugin: PluginSource | None = None
@@ -107,7 +107,7 @@ class Environment(OneOf):
     agent: Agent | None = None
     """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine only."""
     tools: tuple[Name, ...] = many(64)
-    """Tools that the policy may call: `calculator`, `search`, on one machine also python_exec, shell and file; or `module.function` of the user's code."""
+    """Tools that the policy may call: `calculator`, `search`; on one machine, and where the runtime has sandbox pods, python_exec, shell and file; or `module.function` of the user's code."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
     """Servers whose tools the policy may call; on one machine only."""
     http: HttpAccess | None = None

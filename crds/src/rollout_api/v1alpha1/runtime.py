@@ -235,12 +235,28 @@ class ModelCache(OneOf):
 
 
 class Sandbox(ApiModel):
-    """How model-written code is kept in."""
+    """Pods in which what a policy writes is run, one for each episode that needs it, without network, token or volume."""
 
     runtime_class_name: ObjectName | None = None
-    """RuntimeClass such as gvisor or kata."""
+    """RuntimeClass such as gvisor or kata. Unset: that of the nodes, with `userNamespaces`."""
     user_namespaces: bool = False
-    """Use user namespaces with the shipped seccomp profile instead."""
+    """Run them in user namespaces (`hostUsers: false`): the nodes' kernel is shared. One of both must be set."""
+    image: Image | None = None
+    """Image with a `python3` of 3.9 or newer and what programs may import. Unset: that of the workers."""
+    memory: Quantity = "1Gi"
+    """Memory of a pod, files included; a program may use 128Mi less."""
+    cpu: Quantity = "1"
+    """Processors of a pod."""
+    max_pods: int = Field(default=32, ge=1, le=1000)
+    """Pods of one run at a time; further episodes wait for one."""
+    warm_pods: int = Field(default=0, ge=0, le=1000)
+    """Pods that a run keeps ready, so that an episode does not wait for one to start."""
+    lifetime_seconds: int = Field(default=3600, ge=60, le=86_400)
+    """Longest time that an episode may have a pod, and that one is kept ready."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=32)
+    """Labels of the nodes that they run on."""
+    tolerations: tuple[Toleration, ...] = many(32)
+    """Taints of these nodes."""
 
 
 class Ceilings(ApiModel):
@@ -276,7 +292,7 @@ class RuntimeSpec(ApiModel):
     queue_name: Name | None = None
     """Kueue queue of runs that name none."""
     sandbox: Sandbox | None = None
-    """How model-written code is kept in. Not supported by this version: refused; tools that run code work on one machine only."""
+    """Where what a policy writes is run. Unset: runs with tools or environments that run code are refused."""
     ceilings: Ceilings | None = None
     """Most that one run may ask for."""
     allowed: Allowed | None = None

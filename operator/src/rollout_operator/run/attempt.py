@@ -21,6 +21,7 @@ from rollout_operator.run.permitted import Allowances, build_allowances, parse_a
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import TEMPLATE_VERSION, Inputs, Manifest
 from rollout_operator.run.render.order import build_order
+from rollout_operator.run.render.sandboxes import build_sandbox_children
 from rollout_operator.run.render.security import (
     build_account,
     build_disruption_budget,
@@ -153,6 +154,7 @@ def build_children(inputs: Inputs, configuration: str) -> list[Manifest]:
         account = build_account(inputs, role)
         children += [account] if account is not None else []
     children.append(build_role_binding(inputs))
+    children += build_sandbox_children(inputs)
     children += [build_service(inputs, role) for role in roles]
     children += [build_network_policy(inputs, role) for role in roles]
     children += [build_disruption_budget(inputs, role) for role in roles if role != "coordinator"]

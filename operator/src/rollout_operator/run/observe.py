@@ -243,7 +243,7 @@ class Observer:
             invalid = Blocked(reason=Reason.INVALID_SPEC, message=str(error))
             return Looked(runtime=runtime, spec=None, gate=invalid)
         gate = gate or check_allowed(own, runtime.allowed, stored.key.namespace)
-        gate = gate or check_platform(resolved, runtime)
+        gate = gate or check_platform(resolved, runtime, sandboxes=self.platform().sandboxes)
         return Looked(
             runtime=runtime,
             settled=settled_digest(own),

@@ -181,7 +181,10 @@ def _look_service(manifest: Manifest, _permit: Permit) -> Iterator[Fault]:
 
 def _look_binding(manifest: Manifest, permit: Permit) -> Iterator[Fault]:
     name = names.service_account_name(permit.run, "coordinator")
-    role = permit.coordinator_role.document()
+    wanted = permit.coordinator_role
+    if manifest["metadata"]["name"] == names.sandboxes_name(permit.run):
+        wanted = wanted.for_sandboxes()
+    role = wanted.document()
     if manifest.get("roleRef") != role:
         yield "roleRef", role, manifest.get("roleRef")
     account = permit.allowances.accounts.get("coordinator", name)
@@ -307,10 +310,13 @@ _RULES: Mapping[str, _Rule] = {
     "StatefulSet": _Rule(api_version="apps/v1", names=_workloads, look=_look_stateful_set),
     "RoleBinding": _Rule(
         api_version="rbac.authorization.k8s.io/v1",
-        names=lambda one: (names.progress_name(one.run),),
+        names=lambda one: (names.progress_name(one.run), names.sandboxes_name(one.run)),
         look=_look_binding,
     ),
-    "NetworkPolicy": _Rule(api_version="networking.k8s.io/v1", names=_workloads),
+    "NetworkPolicy": _Rule(
+        api_version="networking.k8s.io/v1",
+        names=lambda one: (*_workloads(one), names.sandboxes_name(one.run)),
+    ),
     "PodDisruptionBudget": _Rule(api_version="policy/v1", names=_workloads),
     "PodMonitor": _Rule(
         api_version="monitoring.coreos.com/v1", names=lambda one: (names.monitor_name(one.run),)

@@ -76,6 +76,18 @@ class SnapshotTaker(Protocol):
         ...
 
 
+class SandboxPods(Protocol):
+    """Gives actors the sandbox pods of the run."""
+
+    async def claim(self, run: RunContext, ask: m.ClaimSandbox) -> m.SandboxClaimed:
+        """A pod that is ready, waited for."""
+        ...
+
+    async def release(self, run: RunContext, ask: m.ReleaseSandbox) -> m.SandboxReleased:
+        """It is not needed any more; of a lost one, how it ended."""
+        ...
+
+
 Summarise = Callable[[Sequence[Sequence[float]]], Mapping[str, Any]]
 """From rewards by prompt and sample to an evaluation's summary (value and interval by metric)."""
 
@@ -210,7 +222,7 @@ class RunContext:
 
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
-    no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``removed_step``: this process has seen that no
+    no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``sandboxes`` None: nothing of this run needs a sandbox pod. ``removed_step``: this process has seen that no
     body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
     """
 
@@ -248,6 +260,7 @@ class RunContext:
     packer: Packer | None = None
     results: ResultsWriter | None = None
     snapshot_taker: SnapshotTaker | None = None
+    sandboxes: SandboxPods | None = None
     handed: Mapping[str, str] | None = None
     pinned: frozenset[str] = frozenset()
     guard: SnapshotGuard | None = None

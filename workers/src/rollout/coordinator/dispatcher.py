@@ -29,6 +29,7 @@ from rollout.coordinator.duties.housekeeping import keep, settle
 from rollout.coordinator.evidence import keep_rest
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.evidence import restore
+from rollout.coordinator.sandboxes import calls as sandboxes
 from rollout.coordinator.settings import StepsTuning, Tuning, choose_settings
 from rollout.coordinator.state import build_state
 from rollout.errors import (
@@ -56,7 +57,10 @@ log = logging.getLogger(__name__)
 BODY_OFF_LOOP_BYTES = 1 << 20
 """Larger bodies are decoded in a thread."""
 
-CALLS = (actors, batches, commits, evidence, group, learner, live, results, weight_health)
+CALLS = (
+    *(actors, batches, commits, evidence, group),
+    *(learner, live, results, sandboxes, weight_health),
+)
 """What answers calls: importing them registers their handlers."""
 
 assert HANDLERS.keys() == ROUTES.keys(), HANDLERS.keys() ^ ROUTES.keys()

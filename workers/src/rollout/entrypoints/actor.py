@@ -17,6 +17,7 @@ from pathlib import Path
 from rollout.actor.feeding import plan_marks
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import RunnerParts
+from rollout.actor.sandboxes import RunSandboxes
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import heed_end, run_loop
@@ -30,6 +31,8 @@ from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Outcome
 from rollout.rendering import build_renderer
+from rollout.tools.sandbox.chosen import use_sandboxes
+from rollout.tools.sandbox.pods.sandbox import PodSandboxes, program_memory
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
@@ -43,6 +46,9 @@ def main() -> None:
     config = read_worker_config(arguments.config)
     task_scoring = build_task_scoring(config)
     client = CoordinatorClient.open(config, "actor")
+    if config.sandboxes is not None:
+        broker = RunSandboxes(client.as_worker(f"actor-{arguments.index}"))
+        use_sandboxes(PodSandboxes(broker, program_memory(config.sandboxes.memory)))
     try:
         task_scoring.start()
         run_loop(_live(build_parts(config, arguments.index, client, task_scoring)))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rollout.common.stacks import run_loop
 from rollout.coordinator.build import open_from_config
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.sandboxes.broker import build_broker
 from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCallers
 from rollout.coordinator.server.server import ServerOptions, serve
 from rollout.coordinator.status.kubernetes import build_duties
@@ -40,6 +42,10 @@ async def coordinate(config: WorkerConfig) -> None:
     options = build_server_options(config)
     opened = await open_from_config(config, build_packer(config), find_brought(config))
     opened.run.snapshot_taker = open_ordered(config)
+    broker = build_broker(config)
+    if broker is not None:
+        opened.run.sandboxes = broker
+        options = replace(options, duties=(*options.duties, broker.keep))
     await serve(opened, options)
 
 

@@ -15,7 +15,7 @@ from rollout.rewards.code_tests.reward import credit_of, programs_at_once, requi
 from rollout.rewards.code_tests.running import CaseVerdict, ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import CodeTask, Pair, read_task
 from rollout.seams import DataSource
-from rollout.tools.sources import bubblewrap
+from rollout.tools.sandbox.chosen import sandbox_maker
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
@@ -96,7 +96,7 @@ class Code:
 
     async def _run(self, task: CodeTask, reply: str) -> tuple[CaseVerdict, ...]:
         async with self._free:
-            return await run_tests(bubblewrap(), task, reply, self._rules.bounds)
+            return await run_tests(sandbox_maker(), task, reply, self._rules.bounds)
 
     def _judge(self, verdicts: Sequence[CaseVerdict]) -> Ending:
         passed = sum(one.became == "passed" for one in verdicts)

@@ -68,6 +68,21 @@ ACTOR_EVIDENCE = Route(
     body_bytes_max=EVIDENCE_BODY_BYTES,
 )
 
+CLAIM_SANDBOX = Route(
+    path="/v1/actor/sandbox/claim",
+    role="actor",
+    request=m.ClaimSandbox,
+    answer=m.SandboxClaimed,
+    waits=True,
+)
+RELEASE_SANDBOX = Route(
+    path="/v1/actor/sandbox/release",
+    role="actor",
+    request=m.ReleaseSandbox,
+    answer=m.SandboxReleased,
+    waits=True,
+)
+
 START = Route(
     path="/v1/learner/start", role="learner", request=m.LearnerStart, answer=m.LearnerStarted
 )

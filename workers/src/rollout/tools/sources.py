@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from rollout.tools.calculator import calculator
 from rollout.tools.code import CodeSource
 from rollout.tools.contract import Tool, ToolSource, ToolTraits
 from rollout.tools.functions import FunctionTool
+from rollout.tools.sandbox.chosen import bubblewrap, sandbox_maker
 from rollout.tools.search import SearchSource
 from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
@@ -28,7 +28,6 @@ from rollout_api.v1alpha1.training.train import Train
 
 if TYPE_CHECKING:
     from rollout.tools.mcp.source import McpSource
-    from rollout.tools.sandbox.bubblewrap import Bubblewrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def build_sources(
     No server is started: it is asked for its tools where somebody first looks at them.
     """
     sandboxed = tuple(name for name in names if name in SANDBOXED)
-    sources: list[ToolSource] = [CodeSource(sandboxed, bubblewrap)] if sandboxed else []
+    sources: list[ToolSource] = [CodeSource(sandboxed, sandbox_maker)] if sandboxed else []
     sources += [_source(name, folders) for name in names if name not in SANDBOXED]
     if http is not None:
         from rollout.tools.http.source import HttpSource
@@ -143,11 +142,3 @@ def _require_apart(sources: Sequence[ToolSource], servers: Sequence[str]) -> Non
                 f"environment.tools: {spec.name!r} is called as a tool of an MCP server; rename one of them"
             )
         seen.add(spec.name)
-
-
-@cache
-def bubblewrap() -> Bubblewrap:
-    """The maker of this process. Raises NoSandbox."""
-    from rollout.tools.sandbox.bubblewrap import Bubblewrap
-
-    return Bubblewrap()

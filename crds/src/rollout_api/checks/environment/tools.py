@@ -17,6 +17,7 @@ SANDBOXED = frozenset({"file", "python_exec", "shell"})
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
+_NOT_IN_PODS = "whose sandbox pods run tools and the environment code only"
 SANDBOXED_ENVIRONMENTS = frozenset({"code"})
 SANDBOXED_REWARDS = frozenset({"code-tests"})
 SANDBOXED_SUITES = frozenset({"humaneval"})
@@ -27,8 +28,8 @@ def is_function(name: str) -> bool:
     return _FUNCTION.fullmatch(name) is not None
 
 
-def tools_are_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """Unknown tools, tools that are named twice, and in a cluster those that need a sandbox."""
+def tools_are_there(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Unknown tools, and tools that are named twice."""
     environment = spec.train.environment if spec.train else None
     names = environment.tools if environment else ()
     for index, name in enumerate(names):
@@ -45,9 +46,6 @@ def tools_are_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
             if name == "http":
                 fix = "name the hosts instead: environment.http: {hosts: [...]}"
             yield not_supported(field, f"a tool {name!r}", fix)
-        elif name in SANDBOXED and facts.platform == "cluster":
-            fix = "leave it out, or run on one machine"
-            yield not_supported(field, f"{name} in a cluster, which has no sandbox pods yet,", fix)
 
 
 def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -64,7 +62,7 @@ def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]
                 fix="give each a name of its own",
             )
         if facts.platform == "cluster":
-            what = f"MCP server {name!r} in a cluster, which has no sandbox pods yet,"
+            what = f"MCP server {name!r} in a cluster, {_NOT_IN_PODS},"
             yield not_supported(field, what, "leave it out, or run on one machine")
 
 
@@ -94,12 +92,26 @@ def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
 
 
 def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """In a cluster, environments, rewards and suites that run what the policy writes."""
+    """In a cluster, agents, and rewards and suites that run what the policy writes."""
     if facts.platform != "cluster":
         return
+    in_pods = {field for field, _ in find_in_pods(spec)}
     for field, name in find_sandboxed(spec):
-        fix = "leave it out, or run on one machine"
-        yield not_supported(field, f"{name} in a cluster, which has no sandbox pods yet,", fix)
+        if field not in in_pods:
+            fix = "leave it out, or run on one machine"
+            yield not_supported(field, f"{name} in a cluster, {_NOT_IN_PODS},", fix)
+
+
+def find_in_pods(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
+    """Field and name of each tool and environment that runs what the policy writes, in a cluster in sandbox pods."""
+    environment = spec.train.environment if spec.train else None
+    if environment is None:
+        return
+    for index, name in enumerate(environment.tools):
+        if name in SANDBOXED:
+            yield f"spec.train.environment.tools[{index}]", name
+    if environment.builtin is not None and environment.builtin.name in SANDBOXED_ENVIRONMENTS:
+        yield "spec.train.environment.builtin.name", f"environment {environment.builtin.name}"
 
 
 def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:

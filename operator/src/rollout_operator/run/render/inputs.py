@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rollout_api import names
@@ -22,7 +22,7 @@ MODELS = "models"
 CACHE_VOLUME = "cache"
 """The volume of the model cache."""
 
-TEMPLATE_VERSION = "6"
+TEMPLATE_VERSION = "7"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 
@@ -33,6 +33,10 @@ class RoleReference:
     kind: Literal["ClusterRole", "Role"] = "ClusterRole"
     name: str = "rollout-coordinator"
 
+    def for_sandboxes(self) -> RoleReference:
+        """The one beside it, which coordinators of runs with sandbox pods are bound to as well."""
+        return replace(self, name=f"{self.name}-sandboxes")
+
     def document(self) -> Manifest:
         """As a RoleBinding has it."""
         return {"apiGroup": "rbac.authorization.k8s.io", "kind": self.kind, "name": self.name}
@@ -40,7 +44,10 @@ class RoleReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The operator's own facts: defaults for images, who it is, and how tokens are checked."""
+    """The operator's own facts: defaults for images, who it is, and how tokens are checked.
+
+    ``sandboxes``: the installation has the role, and the admission policy, for coordinators that make sandbox pods.
+    """
 
     worker_image: str
     vllm_image: str
@@ -48,6 +55,7 @@ class Platform:
     operator_namespace: str = "rollout-system"
     operator_account: str = "rollout-operator"
     pod_monitors: bool = False
+    sandboxes: bool = False
     coordinator_role: RoleReference = field(default_factory=RoleReference)
 
 

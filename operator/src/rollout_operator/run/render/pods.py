@@ -211,6 +211,8 @@ def _own_env(inputs: Inputs, role: names.Role) -> list[Manifest]:
         variables.append(field_variable("ROLLOUT_INCARNATION", path))
     if inputs.has_server(role):
         variables.append({"name": "ROLLOUT_ENGINE_DIR", "value": contract.ENGINE_FOLDER})
+    if role == "coordinator":
+        variables.append(field_variable("ROLLOUT_POD_UID", "metadata.uid"))
     if role == "coordinator" and not inputs.uses_sqlite:
         storage = inputs.spec.storage
         assert storage is not None and storage.ledger is not None

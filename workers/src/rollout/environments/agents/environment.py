@@ -24,8 +24,8 @@ from rollout.environments.agents.program import (
 from rollout.errors import DataError
 from rollout.seams import DataSource
 from rollout.tools.sandbox.agent_sandbox import AgentSandbox, open_agent_sandbox
+from rollout.tools.sandbox.chosen import bubblewrap
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits
-from rollout.tools.sources import bubblewrap
 from rollout.turns import Action, Ending, State
 from rollout.types import Row
 

@@ -10,3 +10,4 @@ from rollout.protocol.messages.base import *  # noqa: F403
 from rollout.protocol.messages.learner import *  # noqa: F403
 from rollout.protocol.messages.operator import *  # noqa: F403
 from rollout.protocol.messages.rendezvous import *  # noqa: F403
+from rollout.protocol.messages.sandboxes import *  # noqa: F403

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rollout.errors import InfrastructureError, UnscoredRows
 from rollout.rewards.code_tests.running import CaseVerdict, ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import CodeTask, read_task
+from rollout.tools.sandbox.chosen import bubblewrap
 from rollout.tools.sandbox.contract import SandboxMaker
-from rollout.tools.sources import bubblewrap
 from rollout.types import Completion, Message, Row
 
 CREDITS = ("all", "share")

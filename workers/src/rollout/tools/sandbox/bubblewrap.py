@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,7 @@ from rollout.tools.sandbox.contract import (
     CommandResult,
     SandboxLimits,
     Stream,
+    check_command,
 )
 from rollout.tools.sandbox.forked import NotForkedError, Zygote
 from rollout.tools.sandbox.host import Host, own_python
@@ -41,8 +42,6 @@ ANSWER_SECONDS_MARGIN = 15.0
 """How long after a command's own limit its answer may come."""
 STARTS_MAX = 4
 """Sandboxes that come up at a time."""
-ARGUMENTS_BYTES_MAX = 96 << 10
-"""Linux takes 128 KiB for one argument."""
 PYTHONS = frozenset({"python", "python3"})
 
 T = TypeVar("T")
@@ -239,7 +238,7 @@ class BubblewrapSandbox:
         self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
     ) -> CommandResult:
         """As ``Sandbox.run``."""
-        self._check(argv, stdin)
+        check_command(argv, stdin, self._limits)
         allowed = min(self._limits.seconds, seconds or self._limits.seconds)
         async with self._lock:
             self._count()
@@ -253,18 +252,6 @@ class BubblewrapSandbox:
                 await self.close()
                 raise
         return as_result(answer)
-
-    def _check(self, argv: Sequence[str], stdin: bytes) -> None:
-        if len(stdin) > self._limits.input_bytes:
-            raise ValueError(
-                f"the input has {len(stdin)} bytes, a command takes {self._limits.input_bytes} at most"
-            )
-        size = max(len(one.encode("utf-8", "surrogatepass")) for one in argv)
-        if size > ARGUMENTS_BYTES_MAX or any("\0" in one for one in argv):
-            raise ValueError(
-                f"a command takes arguments of {ARGUMENTS_BYTES_MAX} bytes at most, without NUL"
-                f" characters; this has {size} bytes"
-            )
 
     def _count(self) -> None:
         if self._closed:

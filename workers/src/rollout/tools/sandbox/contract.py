@@ -7,6 +7,7 @@ InfrastructureError, which is never scored. No backend runs anything without its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -14,6 +15,10 @@ from rollout.errors import SpecError
 
 Cause = Literal["exit", "signal", "time", "memory", "files", "stopped"]
 """How a command ended: by itself, by a signal, because it was past its time, memory, or number of files, or told to."""
+
+
+ARGUMENTS_BYTES_MAX = 96 << 10
+"""Linux takes 128 KiB for one argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,20 @@ class SandboxMaker(Protocol):
     async def open(self, limits: SandboxLimits) -> Sandbox:
         """A fresh sandbox. Raises InfrastructureError where it does not come up."""
         ...
+
+
+def check_command(argv: Sequence[str], stdin: bytes, limits: SandboxLimits) -> None:
+    """Raise ValueError for a command or an input that is larger than a sandbox takes."""
+    if len(stdin) > limits.input_bytes:
+        raise ValueError(
+            f"the input has {len(stdin)} bytes, a command takes {limits.input_bytes} at most"
+        )
+    size = max(len(one.encode("utf-8", "surrogatepass")) for one in argv)
+    if size > ARGUMENTS_BYTES_MAX or any("\0" in one for one in argv):
+        raise ValueError(
+            f"a command takes arguments of {ARGUMENTS_BYTES_MAX} bytes at most, without NUL"
+            f" characters; this has {size} bytes"
+        )
 
 
 class NoSandbox(SpecError):  # noqa: N818 - the reason shown to people

@@ -45,8 +45,8 @@ def machine_calls() -> MachineCalls:
     return found
 
 
-def build_filter(machine: MachineCalls) -> bytes:
-    """The program: eight bytes an instruction."""
+def build_filter(machine: MachineCalls, families: tuple[int, ...] = FAMILIES) -> bytes:
+    """The program: eight bytes an instruction. ``families`` of sockets may be made, and no others."""
     numbers = machine.numbers
     parts = [
         _step(LOAD, ARCHITECTURE),
@@ -61,11 +61,10 @@ def build_filter(machine: MachineCalls) -> bytes:
         parts += [_step(JUMP_IF_EQUAL, numbers[name], no=1), answer]
     parts += _when(numbers["clone"], _refuse_bits(FIRST_ARGUMENT, NEW_NAMESPACES))
     parts += _when(numbers["ioctl"], _refuse_values(SECOND_ARGUMENT, TERMINAL_INPUT))
-    of_sockets = _allow_values(FIRST_ARGUMENT, FAMILIES)
+    of_sockets = _allow_values(FIRST_ARGUMENT, families)
     parts += _when(numbers["socketpair"], of_sockets)
     kinds = [_step(LOAD, SECOND_ARGUMENT), _step(AND, 0xF), *_allow_loaded(SOCKET_TYPES)]
-    families = [*_continue_for(FIRST_ARGUMENT, FAMILIES), *kinds]
-    parts += _when(numbers["socket"], families)
+    parts += _when(numbers["socket"], [*_continue_for(FIRST_ARGUMENT, families), *kinds])
     return b"".join([*parts, _return(ALLOW)])
 
 

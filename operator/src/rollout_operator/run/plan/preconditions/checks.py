@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rollout_api.checks import check_document
+from rollout_api.checks.environment.tools import find_in_pods
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.unbuilt import check_runtime
 from rollout_api.conditions import Reason
@@ -79,8 +80,12 @@ def _plain(model: Any) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_none=True, exclude_unset=True)
 
 
-def check_platform(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Blocked | None:
-    """What the runtime does not have, or does not allow."""
+def check_platform(
+    spec: RolloutRunSpec, runtime: RuntimeSpec, *, sandboxes: bool = False
+) -> Blocked | None:
+    """What the runtime does not have, or does not allow; ``sandboxes``: the installation can make sandbox pods."""
+    if without := _no_sandbox(spec, runtime, sandboxes=sandboxes):
+        return Blocked(reason=Reason.NO_SANDBOX, message=without)
     problem = next(_platform_problems(spec, runtime), None)
     if problem is not None:
         return Blocked(reason=Reason.INVALID_SPEC, message=problem)
@@ -112,6 +117,24 @@ def _platform_problems(spec: RolloutRunSpec, runtime: RuntimeSpec) -> Iterator[s
                 f"{known.name} has {known.per_node}"
             )
     yield from _shared_accounts(runtime)
+
+
+def _no_sandbox(spec: RolloutRunSpec, runtime: RuntimeSpec, *, sandboxes: bool) -> str:
+    """Why what the policy writes cannot be kept in; empty where it can, or where there is nothing to keep in."""
+    field, name = next(find_in_pods(spec), ("", ""))
+    if not field:
+        return ""
+    if runtime.sandbox is None:
+        return (
+            f"{field}: {name} runs what the policy writes, and the runtime has no sandbox pods: set its spec.sandbox,"
+            " or leave it out"
+        )
+    if not sandboxes:
+        return (
+            f"{field}: {name} runs what the policy writes, and this installation makes no sandbox pods: that needs the"
+            " chart's admissionPolicy.enabled and an operator of the whole cluster"
+        )
+    return ""
 
 
 def _storage_problems(spec: RolloutRunSpec) -> Iterator[str]:

@@ -1,0 +1,7 @@
+"""Sandbox pods of a run, made by its broker from this machine."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -1,0 +1,188 @@
+"""The API server as the broker sees it: sandbox pods are created, listed by their label, and deleted, by the coordinator's account.
+
+Nothing else is asked for, and the admission policy of the installation holds what is made to the runtime's template.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import aiohttp
+import msgspec
+
+from rollout.common.bounded import UNREADABLE
+from rollout.coordinator.sandboxes.pool import PodSeen
+from rollout.errors import CoordinatorError
+from rollout.protocol.auth import read_account_token
+from rollout.protocol.tls import Trust, require_safe
+from rollout_api.worker import ProgressWriting
+
+CALL_SECONDS_MAX = 10.0
+PODS_MAX = 2000
+ENDED = frozenset({"Succeeded", "Failed"})
+OUT_OF_MEMORY = "OOMKilled"
+WHY_CHARACTERS_MAX = 300
+
+
+class PodRefused(Exception):  # noqa: N818 - an answer
+    """The API server did not do it."""
+
+
+class PodApi(Protocol):
+    """Where pods are made."""
+
+    async def create(self, manifest: Mapping[str, Any]) -> None:
+        """Make a pod. Raises PodRefused."""
+        ...
+
+    async def list(self) -> dict[str, PodSeen]:
+        """Every sandbox pod of the run by name. Raises PodRefused."""
+        ...
+
+    async def delete(self, name: str, uid: str) -> None:
+        """Remove this very pod; one that is gone is no error. Raises PodRefused."""
+        ...
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    deletion_timestamp: str = ""
+
+
+class _State(msgspec.Struct, frozen=True, rename="camel"):
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+
+
+class _States(msgspec.Struct, frozen=True):
+    waiting: _State | None = None
+    terminated: _State | None = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    state: _States = msgspec.field(default_factory=_States)
+    ready: bool = False
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: tuple[_Condition, ...] = ()
+    containers: tuple[_Container, ...] = msgspec.field(default=(), name="containerStatuses")
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    items: tuple[_Pod, ...] = ()
+
+
+def read_pods(body: bytes) -> dict[str, PodSeen]:
+    """What a list says. Raises PodRefused for anything else."""
+    try:
+        found = msgspec.json.decode(body, type=_Pods)
+    except UNREADABLE as error:
+        raise PodRefused(f"the API server answered with no list of pods: {error}") from error
+    return {one.metadata.name: _seen(one) for one in found.items}
+
+
+def _seen(pod: _Pod) -> PodSeen:
+    status = pod.status
+    container = next(iter(status.containers), _Container())
+    ended = container.state.terminated
+    return PodSeen(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        address=status.pod_ip if container.ready else "",
+        ended=status.phase in ENDED or ended is not None,
+        past_memory=ended is not None and ended.reason == OUT_OF_MEMORY,
+        going=bool(pod.metadata.deletion_timestamp),
+        why=_why(status, container.state)[:WHY_CHARACTERS_MAX],
+    )
+
+
+def _why(status: _Status, state: _States) -> str:
+    if state.terminated is not None:
+        one = state.terminated
+        return f"a sandbox pod ended: {one.reason} ({one.exit_code}) {one.message}".strip()
+    if state.waiting is not None and state.waiting.message:
+        return f"a sandbox pod does not start: {state.waiting.reason}: {state.waiting.message}"
+    unmet = (one.message for one in status.conditions if one.status == "False" and one.message)
+    return next((f"a sandbox pod waits: {one}" for one in unmet), status.reason)
+
+
+class ApiPods:
+    """The cluster's, by the coordinator's own account."""
+
+    def __init__(self, api: ProgressWriting, namespace: str, selector: str) -> None:
+        require_safe(api.api_url)
+        self._api, self._selector = api, selector
+        self._trust = None if api.ca_file is None else Trust(Path(api.ca_file))
+        self._url = f"{api.api_url.rstrip('/')}/api/v1/namespaces/{namespace}/pods"
+
+    async def create(self, manifest: Mapping[str, Any]) -> None:
+        """As ``PodApi.create``."""
+        await self._call("POST", self._url, body=msgspec.json.encode(manifest))
+
+    async def list(self) -> dict[str, PodSeen]:
+        """As ``PodApi.list``."""
+        query = {"labelSelector": self._selector, "limit": str(PODS_MAX)}
+        return read_pods(await self._call("GET", self._url, query=query))
+
+    async def delete(self, name: str, uid: str) -> None:
+        """As ``PodApi.delete``."""
+        body = msgspec.json.encode({"preconditions": {"uid": uid}})
+        await self._call("DELETE", f"{self._url}/{name}", body=body, gone=True)
+
+    async def _call(
+        self,
+        method: Literal["GET", "POST", "DELETE"],
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        gone: bool = False,
+    ) -> bytes:
+        try:
+            token = await asyncio.to_thread(read_account_token, Path(self._api.token_file))
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            context = ssl.create_default_context() if self._trust is None else self._trust.context()
+            async with (
+                aiohttp.ClientSession(
+                    timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+                    connector=aiohttp.TCPConnector(ssl=context),
+                ) as session,
+                session.request(method, url, params=query, data=body, headers=headers) as answer,
+            ):
+                said = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
+            raise PodRefused(f"{type(error).__name__}: {error}") from error
+        if answer.status < HTTPStatus.BAD_REQUEST:
+            return said
+        if gone and answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+            return b""
+        raise PodRefused(f"HTTP {answer.status}: {_message(said)}")
+
+
+def _message(said: bytes) -> str:
+    try:
+        return msgspec.json.decode(said, type=_State).message[:WHY_CHARACTERS_MAX]
+    except UNREADABLE:
+        return said[:WHY_CHARACTERS_MAX].decode(errors="replace")

@@ -1,0 +1,238 @@
+"""Sandboxes that are pods: an actor asks the run's broker for one, and speaks to process 1 in there over one connection.
+
+Nothing is believed because of an address: the pod proves that it is the one that the broker made before it is told the
+key, and takes no other caller afterwards. That a pod died is an InfrastructureError, unless the kernel ended it because
+what ran in it was past its memory: that is the policy's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+from dataclasses import asdict, dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from rollout.common.quantities import parse_quantity
+from rollout.errors import InfrastructureError, SpecError
+from rollout.tools.sandbox.bubblewrap import (
+    ANSWER_SECONDS_MARGIN,
+    CommandAnswer,
+    SandboxReady,
+    as_result,
+)
+from rollout.tools.sandbox.contract import CommandResult, SandboxLimits, Stream, check_command
+from rollout.tools.sandbox.pods.program import pod_filters
+
+DIAL_SECONDS_MAX = 30.0
+"""How long a pod that is ready may take to answer."""
+DIAL_PAUSE_SECONDS = 0.1
+NONCE_BYTES = 32
+FRAME_BYTES_MAX = 8 << 20
+"""As ``inside.py`` takes them."""
+
+OVERHEAD_BYTES = 128 << 20
+"""Of a pod's memory: for process 1, and for what a program takes between two looks at it."""
+
+T = TypeVar("T")
+
+
+def program_memory(memory: str) -> int:
+    """What a program may use of a pod's memory, a Kubernetes quantity. Raises SpecError."""
+    return parse_quantity(memory) - OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxGrant:
+    """One pod, for one episode. ``secret`` is what it proves to be the one by, ``key`` what it lets its caller in by."""
+
+    name: str
+    address: str
+    port: int
+    secret: bytes
+    key: bytes
+
+
+class SandboxBroker(Protocol):
+    """Who makes the pods of a run."""
+
+    async def claim(self) -> SandboxGrant:
+        """A pod that is ready. Raises InfrastructureError where none comes in time."""
+        ...
+
+    async def release(self, name: str, *, lost: bool) -> bool:
+        """It is not needed any more. Of a ``lost`` one: whether it was ended because it was past its memory."""
+        ...
+
+
+class PodSandboxes:
+    """Makes sandboxes from the pods of a run. ``memory_bytes``: what a pod has for what runs in it."""
+
+    def __init__(self, broker: SandboxBroker, memory_bytes: int) -> None:
+        self._broker, self._memory_bytes = broker, memory_bytes
+
+    async def open(self, limits: SandboxLimits) -> PodSandbox:
+        """A fresh sandbox. Raises InfrastructureError where it does not come up, SpecError for one that no pod has room for."""
+        if limits.memory_bytes > self._memory_bytes:
+            raise SpecError(
+                f"a program may use {limits.memory_bytes >> 20} MiB, a sandbox pod of the runtime has room for"
+                f" {self._memory_bytes >> 20} MiB: lower memoryMib, or raise the runtime's spec.sandbox.memory"
+            )
+        grant = await self._broker.claim()
+        try:
+            async with asyncio.timeout(DIAL_SECONDS_MAX):
+                reader, writer = await _dial(grant)
+            sandbox = PodSandbox(grant, reader, writer, limits, self._broker)
+        except BaseException as error:
+            await self._broker.release(grant.name, lost=False)
+            if isinstance(error, TimeoutError | OSError | asyncio.IncompleteReadError):
+                raise InfrastructureError(f"sandbox pod {grant.name}: {error}") from error
+            raise
+        try:
+            async with asyncio.timeout(DIAL_SECONDS_MAX):
+                await sandbox.start()
+        except BaseException as error:
+            await sandbox.close()
+            if isinstance(error, TimeoutError):
+                raise InfrastructureError(
+                    f"sandbox pod {grant.name} does not begin: no answer in {DIAL_SECONDS_MAX:g} s"
+                ) from error
+            raise
+        return sandbox
+
+
+async def _dial(grant: SandboxGrant) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the very pod; one that does not listen yet is dialled again. Raises InfrastructureError."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(grant.address, grant.port)
+            break
+        except ConnectionRefusedError:
+            await asyncio.sleep(DIAL_PAUSE_SECONDS)
+    try:
+        await _greet(grant, reader, writer)
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
+
+
+async def _greet(
+    grant: SandboxGrant, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Hear who that is, then say who this is. Raises InfrastructureError for another pod."""
+    nonce = os.urandom(NONCE_BYTES)
+    writer.write(nonce)
+    proof = await reader.readexactly(NONCE_BYTES)
+    wanted = hmac.new(grant.secret, b"pod" + nonce, hashlib.sha256).digest()
+    if not hmac.compare_digest(proof, wanted):
+        raise InfrastructureError(f"{grant.address} is not sandbox pod {grant.name} any more")
+    writer.write(grant.key)
+    await reader.readexactly(1)
+
+
+class PodSandbox:
+    """One of them. Commands wait for each other; a call that is cancelled ends the sandbox."""
+
+    def __init__(
+        self,
+        grant: SandboxGrant,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: SandboxLimits,
+        broker: SandboxBroker,
+    ) -> None:
+        self._grant, self._limits, self._broker = grant, limits, broker
+        self._reader, self._writer = reader, writer
+        self._lock = asyncio.Lock()
+        self._num_commands = 0
+        self._until = asyncio.get_running_loop().time() + limits.lifetime_seconds
+        self._closed = False
+
+    async def start(self) -> None:
+        """Send the limits and the filter, and wait for process 1. Raises InfrastructureError."""
+        await self._send({**asdict(self._limits), "filters": pod_filters()})
+        await self._receive(SandboxReady)
+
+    async def run(
+        self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
+    ) -> CommandResult:
+        """As ``Sandbox.run``."""
+        check_command(argv, stdin, self._limits)
+        allowed = min(self._limits.seconds, seconds or self._limits.seconds)
+        request = {"argv": argv, "stdin": base64.b64encode(stdin).decode(), "seconds": allowed}
+        async with self._lock:
+            self._count()
+            try:
+                async with asyncio.timeout(allowed + ANSWER_SECONDS_MARGIN):
+                    await self._send(request)
+                    return as_result(await self._receive(CommandAnswer))
+            except InfrastructureError:
+                if await self._end(lost=True):
+                    return CommandResult(cause="memory", code=-9, stdout=Stream(), stderr=Stream())
+                raise
+            except TimeoutError as error:
+                await self.close()
+                raise InfrastructureError(
+                    f"sandbox pod {self._grant.name} did not answer and was ended"
+                ) from error
+            except BaseException:
+                await self.close()
+                raise
+
+    def _count(self) -> None:
+        if self._closed:
+            raise InfrastructureError("this sandbox has ended")
+        self._num_commands += 1
+        if self._num_commands > self._limits.commands:
+            raise ValueError(f"this sandbox has run its {self._limits.commands} commands")
+        if asyncio.get_running_loop().time() > self._until:
+            raise InfrastructureError(
+                f"this sandbox is older than {self._limits.lifetime_seconds:g} s"
+            )
+
+    async def _send(self, message: object) -> None:
+        data = msgspec.json.encode(message)
+        if len(data) > FRAME_BYTES_MAX:
+            raise ValueError(
+                f"the command has {len(data)} bytes, a sandbox takes {FRAME_BYTES_MAX} at most"
+            )
+        try:
+            self._writer.write(len(data).to_bytes(4, "big") + data)
+            await self._writer.drain()
+        except OSError as error:
+            raise self._lost(error) from error
+
+    async def _receive(self, kind: type[T]) -> T:
+        try:
+            size = int.from_bytes(await self._reader.readexactly(4), "big")
+            if size > 4 * self._limits.output_bytes + (64 << 10):
+                raise InfrastructureError(f"the sandbox answered with {size} bytes")
+            return msgspec.json.decode(await self._reader.readexactly(size), type=kind)
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise self._lost(error) from error
+        except msgspec.MsgspecError as error:
+            raise InfrastructureError(
+                f"the sandbox answered with what is no result: {error}"
+            ) from error
+
+    def _lost(self, error: Exception) -> InfrastructureError:
+        return InfrastructureError(f"sandbox pod {self._grant.name} has ended: {error}")
+
+    async def close(self) -> None:
+        """End everything in it; idempotent."""
+        await self._end(lost=False)
+
+    async def _end(self, *, lost: bool) -> bool:
+        if self._closed:
+            return False
+        self._closed = True
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        return await self._broker.release(self._grant.name, lost=lost)
