@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from blake3 import blake3
 
-from rollout.objects.bulk import PIECE_BYTES, make_hasher
+from rollout.objects.bulk import PIECE_BYTES
 from rollout.weights.raw import parse_header
 from rollout.weights.safetensors import NAMES
 
@@ -93,8 +94,11 @@ def read_tensors(path: Path, *, pinned: bool) -> dict[str, torch.Tensor]:
 
 
 def read_named(path: Path) -> tuple[dict[str, torch.Tensor], str]:
-    """As ``read_apart``, and the name that a store gives these bytes: they are hashed while the next ones are read."""
-    hasher = make_hasher(path.stat().st_size)
+    """As ``read_apart``, and the name that a store gives these bytes: they are hashed while the next ones are read.
+
+    By one thread, which is quicker than a disk: several cost more cores for as many bytes.
+    """
+    hasher = blake3()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash") as pool:
         tensors = dict(read_apart(path, partial(pool.submit, hasher.update)))
     return tensors, f"blake3:{hasher.hexdigest()}"
