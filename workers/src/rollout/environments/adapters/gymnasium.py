@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollout.environments.adapters.packages import require_package
+from rollout.environments.adapters.seeds import seed_rows
 from rollout.environments.threads import THREADS
 from rollout.errors import SpecError
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
-SEEDS = {
-    "train": range(100_000),
-    "selection": range(100_000, 100_256),
-    "report": range(200_000, 200_512),
-}
-"""What each split's worlds are made from: none is in two."""
 MISTAKES_MAX = 3
 """Replies in a row that are no action."""
 
@@ -37,8 +33,9 @@ class GymnasiumText:
 
     @classmethod
     def rows(cls, split: str) -> list[dict[str, Any]]:
-        """A seed each."""
-        return [{"prompt": f"{split} {seed}", "seed": seed} for seed in SEEDS[split]]
+        """A seed each. Raises SpecError where the package is not installed."""
+        require_package("gymnasium", "gymnasium")
+        return seed_rows(split)
 
     async def start(self) -> State:
         """The first observation. Raises SpecError for spaces that are no texts."""
@@ -70,9 +67,7 @@ class GymnasiumText:
             await THREADS.call(env.close)
 
     def _begin(self) -> str:
-        import gymnasium  # pyrefly: ignore[missing-import] - the user's package
-
-        self._env = gymnasium.make(self._id)
+        self._env = require_package("gymnasium", "gymnasium").make(self._id)
         spaces = {"observations": self._env.observation_space, "actions": self._env.action_space}
         for what, space in spaces.items():
             kind = type(space).__name__
