@@ -212,9 +212,12 @@ def _parted(plan: RunPlan) -> str:
             split="selection",
             lineage=0,
             step=step,
-            summary={"accuracy": 1.0 - step, TRAIN_REWARD: float(step)},
+            summary={
+                "accuracy": {"value": value, "low": value - 0.05, "high": value + 0.05},
+                TRAIN_REWARD: float(step),
+            },
         )
-        for step in (0, 1)
+        for step, value in enumerate((0.9, 0.1))
     ]
     stops = plan.limits.reward_divergence_stops
     return judge_divergence([chooses], results, stops=stops).level

@@ -362,7 +362,7 @@ class Reason(StrEnum):
     )
     REWARD_DIVERGENCE = (
         "RewardDivergence",
-        "The training reward rose while the evaluation that selects fell, their intervals apart.",
+        "The training reward rose while the evaluation that selects fell by more than chance explains.",
         "Look at samples for a way around the reward; take the snapshot Best; `limits.rewardDivergence: StopRun` stops such a run.",
     )
     TRACKER_FAILED = (

@@ -148,8 +148,9 @@ class Limits(ApiModel):
     retokenised_stop: Real | None = Field(default=None, gt=0, le=1)
     """The same, above which the run stops with its state saved. Unset: it goes on."""
     reward_divergence: Literal["Warn", "StopRun"] = filled("Warn")
-    """What follows where the interval of the selecting evaluation lies wholly below that of the best version before, while
-    the reward of training is higher than it was there: say so in a condition, or stop with the state saved."""
+    """What follows where the selecting evaluation falls from the best of its last ten results by more than chance explains (fewer
+    than one run in a hundred, all looks together), while the reward of training is higher than it was there: say so in a condition, or
+    stop with the state saved."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=315_360_000)
     """When pods and volumes of a finished run go; the run object stays. Unset: never."""
     ttl_action: Literal["RemoveChildren", "DeleteRun"] | None = None

@@ -59,6 +59,7 @@ def _notes(
             type="Warning", reason=Reason(stalled["reason"]), message=stalled["message"]
         )
     yield from _setbacks(before, now["Ready"])
+    yield from _partings(before, now.get(ConditionType.REWARD_HOLDS.value))
     if (incarnation := _restarted(observed, after)) is not None:
         learner = now.get("LearnerReady", {})
         told = learner.get("reason") == Reason.BACKING_OFF.value
@@ -74,6 +75,16 @@ def _setbacks(
     for reason in (Reason.NO_PROGRESS, Reason.GANG_INCOMPLETE):
         if ready["reason"] == reason.value and before.get("Ready") != ("False", reason.value):
             yield EventSpec(type="Warning", reason=reason, message=ready["message"])
+
+
+def _partings(
+    before: Mapping[str, tuple[str, str]], holds: Mapping[str, Any] | None
+) -> Iterator[EventSpec]:
+    """Reward and selecting evaluation have parted: once, until they have come together again."""
+    told = ("False", Reason.REWARD_DIVERGENCE.value)
+    kind = ConditionType.REWARD_HOLDS.value
+    if holds is not None and (holds["status"], holds["reason"]) == told != before.get(kind):
+        yield EventSpec(type="Warning", reason=Reason.REWARD_DIVERGENCE, message=holds["message"])
 
 
 def _became(
