@@ -47,7 +47,7 @@ _CODE = re.compile(r"\(code: ([A-Z_]+)\)\s*$")
 class OpenEnvEpisode:
     """One episode on one connection. The turn's reward is the server's."""
 
-    def __init__(self, place: Place, row: Row) -> None:
+    def __init__(self, place: OpenEnvServer, row: Row) -> None:
         self._place, self._row = place, row
         self._client: Any = None
         self._tools: tuple[ToolSpec, ...] = ()
@@ -145,7 +145,7 @@ class OpenEnvEpisode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class OpenEnvServer:
     """A server, and how it is spoken with. ``reset``: fields of a row that an episode begins with; none: its seed."""
 
     url: str
@@ -164,7 +164,7 @@ class Place:
             message_timeout_s=ANSWER_SECONDS,
             max_message_size_mb=ANSWER_MEBIBYTES_MAX,
             websocket_ping_interval_s=None,  # a step may take longer than a server lets pings wait
-            headers=self._headers(),
+            **({"headers": headers} if (headers := self._headers()) else {}),
         )
 
     def schema(self) -> Mapping[str, Any]:
@@ -228,7 +228,7 @@ class OpenEnv:
             raise SpecError(f"openenv: url must begin with http:// or https://, got {url!r:.80}")
         if tools not in ("true", "false"):
             raise SpecError(f"openenv: tools must be true or false, got {tools!r:.40}")
-        self._place = Place(
+        self._place = OpenEnvServer(
             url=url.rstrip("/"),
             wording=Wording(action=action, observation=observation),
             instruction=instruction,
