@@ -115,7 +115,15 @@ async def test_a_scoring_that_is_interrupted_comes_back_with_nothing(
     assert (found.finish, found.token_ids) == ("interrupted", ())
 
 
-def test_vllm_refuses_choices_by_name(request_of, tmp_path):
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        (((4,), ()), "at least one token in every choice"),
+        (((4,), (61,)), "must have ids from 0 to 60"),
+        (((4,) * 59,), "do not fit max_model_length 64; raise it to 65"),
+    ],
+)
+def test_vllm_refuses_what_would_end_its_server(choices, said, request_of, tmp_path):
     settings = VllmSettings(
         model_dir=tmp_path,
         log_path=tmp_path / "log",
@@ -124,5 +132,6 @@ def test_vllm_refuses_choices_by_name(request_of, tmp_path):
         vocab_size=61,
     )
 
-    with pytest.raises(EngineError, match="4 choices are to be scored, which this version"):
-        require_servable(scored(request_of(5, size=1)), settings)
+    with pytest.raises(EngineError, match=said):
+        require_servable(scored(request_of(5, size=1), choices), settings)
+    require_servable(scored(request_of(5, size=1), ((4,) * 58,)), settings)

@@ -171,7 +171,6 @@ def test_the_answers_can_be_read(server):
     ("words", "said"),
     [
         (["--run", "a"], "--url takes --model"),
-        (["--suite", "mmlu"], "--suite mmlu: the log-likelihood of given answers is not supported"),
         (["--dry-run"], "--url takes --model"),
         (["--baseline", "hf://owner/name"], "name a run that has measured it"),
         (["--baseline", "nobody-1"], "no run 'nobody-1'"),

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from rollout.errors import SpecError
+from rollout_api.checks.environment.evaluations import is_scored
 from rollout_api.v1alpha1.inference.sampling import Sampling
 from rollout_api.worker import WorkerConfig
 
@@ -85,7 +86,8 @@ def context_tokens(config: WorkerConfig, context: int) -> int:
     """Tokens that one sample's prompt and completion may have together, of a model with so much ``context``.
 
     What a manifest's engine says (``maxModelLength``); else, of a server, what this run can need: of an environment of
-    the user's, which may have turns, at least TURNS_CONTEXT where the model has it.
+    the user's, which may have turns, at least TURNS_CONTEXT where the model has it; where given answers are scored, the one
+    token more that a server samples behind them.
     """
     engine = config.spec.actors.chosen_engine
     if not engine.capabilities.server:
@@ -96,5 +98,6 @@ def context_tokens(config: WorkerConfig, context: int) -> int:
     train = config.spec.train
     environment = None if train is None else train.environment
     turns = environment is not None and environment.builtin is None
-    needed = config.resolved.prompt_tokens_max + max_new_tokens(config)
+    scored = any(is_scored(one) for one in config.spec.evaluations)
+    needed = config.resolved.prompt_tokens_max + max_new_tokens(config) + int(scored)
     return min(context, max(needed, TURNS_CONTEXT) if turns else needed)

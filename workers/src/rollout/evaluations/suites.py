@@ -30,7 +30,8 @@ class Suite:
 
     ``source`` opens the rows of the wanted split and ``environment`` makes what plays them (lazily: only the coordinator
     reads the ones, only actors play the others, and the user's code is imported by no other process);
-    ``rewards`` score the answers, at least 0.5 meaning correct; ``metrics`` are measured beside accuracy.
+    ``rewards`` score the answers, at least 0.5 meaning correct; ``metrics`` are measured beside accuracy. ``is_scored``:
+    answers are given, and how likely each is decides.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Suite:
     source: Callable[[], DataSource]
     sampling: SuiteSampling = field(default_factory=SuiteSampling)
     metrics: Sequence[Metric] = ()
+    is_scored: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Asking a server that speaks OpenAI's chat completions: with a deadline, a bounded reply, and tries with back-off.
+"""Asking a server that speaks OpenAI's chat completions, or another of its routes: with a deadline, a bounded reply, and tries with back-off.
 
 What another try may mend (429, 408, 5xx, a broken connection, an answer that is no answer) is tried again after a pause that
 doubles; then it is an InfrastructureError, which nobody is scored for. Other refusals are the caller's. Redirects are not
@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -24,6 +24,8 @@ from rollout.errors import InfrastructureError, RolloutError, SpecError
 REPLY_BYTES_MAX = 8 << 20
 SHOWN = 200
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 520, 522, 524, 529})
+
+T = TypeVar("T")
 
 _jitter = random.Random()
 """Of our own: the global generator may be part of a run's seeds."""
@@ -62,12 +64,16 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A reply; ``tokens`` as the server counts them, None where it does not say."""
+    """A reply; ``tokens`` as the server counts them, None where it does not say.
+
+    ``choice_logprobs``: of replies that were given, how likely each is, in nats; ``text`` is the likeliest.
+    """
 
     text: str
     finish: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    choice_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +100,26 @@ def ask(
     waiting: CallDeadline | None = None,
 ) -> Said:
     """The reply. Raises InfrastructureError after the last try, RequestRefused for what no try mends."""
-    body, waiting = _body(endpoint, messages, asked), waiting or CallDeadline()
+    return post(
+        client, endpoint, "/chat/completions", _body(endpoint, messages, asked), _parse, waiting
+    )
+
+
+def post(
+    client: httpx.Client,
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, Any],
+    read: Callable[[bytes], T],
+    waiting: CallDeadline | None = None,
+) -> T:
+    """What ``read`` makes of an answer; it raises TryAgain for one that is none. Raises as ``ask``."""
+    waiting = waiting or CallDeadline()
     pause = endpoint.pause_first_seconds
     for tried in range(1, endpoint.tries_max + 1):
         try:
-            return _attempt(client, endpoint, body, waiting)
-        except _Again as error:
+            return read(_attempt(client, endpoint, path, body, waiting))
+        except TryAgain as error:
             wait = max(error.after, pause * _jitter.uniform(0.5, 1.0))
             if tried == endpoint.tries_max or wait > waiting.left():
                 raise InfrastructureError(
@@ -123,7 +143,9 @@ class CallDeadline:
         return self.until - self.clock()
 
 
-class _Again(Exception):  # noqa: N818 - a state, tried again and then wrapped
+class TryAgain(Exception):  # noqa: N818 - a state, tried again and then wrapped
+    """Another try may mend it; ``after``: seconds to wait at least."""
+
     def __init__(self, message: str, after: float = 0.0) -> None:
         super().__init__(message)
         self.after = after
@@ -146,20 +168,24 @@ def _body(
 
 
 def _attempt(
-    client: httpx.Client, endpoint: Endpoint, body: Mapping[str, Any], waiting: CallDeadline
-) -> Said:
+    client: httpx.Client,
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, Any],
+    waiting: CallDeadline,
+) -> bytes:
     headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-    url = endpoint.url.rstrip("/") + "/chat/completions"
+    url = endpoint.url.rstrip("/") + path
     seconds = max(0.001, min(endpoint.timeout_seconds, waiting.left()))
     deadline = time.monotonic() + seconds
     try:
         with client.stream("POST", url, json=body, headers=headers, timeout=seconds) as answer:
             raw = _read(answer, deadline)
     except httpx.HTTPError as error:
-        raise _Again(f"{type(error).__name__}: {error}") from error
+        raise TryAgain(f"{type(error).__name__}: {error}") from error
     if answer.status_code != httpx.codes.OK:
         raise _refusal(endpoint, answer, raw)
-    return _parse(raw)
+    return raw
 
 
 def _read(answer: httpx.Response, deadline: float) -> bytes:
@@ -168,9 +194,9 @@ def _read(answer: httpx.Response, deadline: float) -> bytes:
     for part in answer.iter_bytes():
         size += len(part)
         if size > REPLY_BYTES_MAX:
-            raise _Again(f"the answer has more than {REPLY_BYTES_MAX >> 20} MiB")
+            raise TryAgain(f"the answer has more than {REPLY_BYTES_MAX >> 20} MiB")
         if time.monotonic() > deadline:
-            raise _Again("the answer did not end in time")
+            raise TryAgain("the answer did not end in time")
         parts.append(part)
     return b"".join(parts)
 
@@ -179,7 +205,7 @@ def _refusal(endpoint: Endpoint, answer: httpx.Response, raw: bytes) -> Exceptio
     said = raw[:SHOWN].decode(errors="replace")
     status = answer.status_code
     if status in AGAIN:
-        return _Again(f"HTTP {status}: {said}", _after(answer.headers.get("Retry-After")))
+        return TryAgain(f"HTTP {status}: {said}", _after(answer.headers.get("Retry-After")))
     if status in {401, 403, 404} or 300 <= status < 400:
         return SpecError(
             f"{endpoint.url} answered HTTP {status}: {said}; look at the address, the model's name"
@@ -205,9 +231,9 @@ def _parse(raw: bytes) -> Said:
         usage = found.get("usage") or {}
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise _Again(f"the answer is no chat completion: {raw[:SHOWN]!r}") from error
+        raise TryAgain(f"the answer is no chat completion: {raw[:SHOWN]!r}") from error
     if text is not None and not isinstance(text, str):
-        raise _Again(f"the answer's content is {type(text).__name__}, expected text")
+        raise TryAgain(f"the answer's content is {type(text).__name__}, expected text")
     known = [one if isinstance(one, int) and one >= 0 else None for one in counts]
     return Said(
         text=text or "",

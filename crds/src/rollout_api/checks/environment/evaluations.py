@@ -163,19 +163,13 @@ def find_greedy_samples(asked: Asked) -> Iterator[Problem]:
             )
 
 
-def likelihoods_are_scored_here(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Suites of given answers: the embedded engine scores them, once each."""
+def likelihoods_are_scored_once(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Suites of given answers: nothing is sampled, each is scored once."""
     for field, run in _suites(spec):
         if not is_scored(run):
             continue
         assert run.suite.builtin is not None
         name = run.suite.builtin.name
-        if spec.actors.chosen_engine.vllm is not None:
-            yield not_supported(
-                f"{field}.suite.builtin.name",
-                f"{name}, which has given answers scored, with vLLM",
-                "set actors.engine to {embedded: {}}, or ask mmlu-generative",
-            )
         if run.samples_per_prompt > 1 or run.temperature != 0:
             yield Problem(
                 field=f"{field}.temperature" if run.temperature else f"{field}.samplesPerPrompt",
@@ -244,6 +238,6 @@ RULES = (
     gates_are_reachable,
     promotions_are_not_stopped_here,
     pass_at_k_samples,
-    likelihoods_are_scored_here,
+    likelihoods_are_scored_once,
     prompts_are_held_out,
 )

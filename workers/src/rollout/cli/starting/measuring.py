@@ -47,6 +47,7 @@ def measure_server(
     key = os.environ.get(server.key_env, "")
     endpoint = Endpoint(url=server.url, model=server.model, key=key, tries_max=TRIES_MAX)
     asked = [(_build(one), one.get("maxPrompts")) for one in evaluations]
+    _require_one_answer([suite for suite, _ in asked], wished)
     sources = [_open(suite, limit) for suite, limit in asked]
     folder = _folder(name, run_dir, resume)
     header = {
@@ -92,23 +93,28 @@ def _judge(measured: Sequence[Mapping[str, Any]], num_left: int) -> tuple[int, s
 def _build(evaluation: Mapping[str, Any]) -> Any:
     from rollout.evaluations.build import build_suite
     from rollout.tools.sandbox.trial import require_sandbox
-    from rollout_api.checks.catalog import LIKELIHOOD_SUITES, SUITES, suggest
+    from rollout_api.checks.catalog import SUITES, suggest
     from rollout_api.checks.environment.tools import SANDBOXED_SUITES
     from rollout_api.v1alpha1.evaluation import Evaluation
 
     name = evaluation["suite"]["builtin"]["name"]
     if name not in SUITES:
         raise SpecError(f"there is no built-in suite {name!r}; {suggest(name, SUITES)}")
-    if name in LIKELIHOOD_SUITES:
-        raise SpecError(
-            f"--suite {name}: the log-likelihood of given answers is not supported by this version with --url, as chat"
-            " completions do not tell it; measure the model here (--model, --run), or ask mmlu-generative"
-        )
     if name in SANDBOXED_SUITES:
         require_sandbox()
     return build_suite(
         Evaluation.model_validate({"suite": evaluation["suite"]}), base_dir=Path.cwd()
     )
+
+
+def _require_one_answer(suites: Sequence[Any], wish: Any) -> None:
+    """Raise SpecError for several answers of a suite that samples nothing."""
+    for suite in suites:
+        if suite.is_scored and (wish.samples > 1 or wish.temperature):
+            raise SpecError(
+                f"--suite {suite.name}: it has given answers scored and samples nothing: every answer would be the"
+                " same; leave out --samples and --temperature"
+            )
 
 
 def _open(suite: Any, limit: int | None) -> Any:

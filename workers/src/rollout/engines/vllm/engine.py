@@ -19,6 +19,12 @@ from rollout.engines.served.rwlock import WeightGate
 from rollout.engines.stops import StopTexts
 from rollout.engines.vllm.adapters import AdapterShelf
 from rollout.engines.vllm.command import POLICY, VllmSettings
+from rollout.engines.vllm.scoring import (
+    GivenScore,
+    build_score_body,
+    choose_likeliest,
+    parse_score,
+)
 from rollout.engines.vllm.server import VllmServer, start_server
 from rollout.engines.vllm.wire import (
     build_generate_body,
@@ -131,7 +137,7 @@ class VllmEngine:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     [
-                        group.create_task(self._sample(call, row, place))
+                        group.create_task(self._complete(call, row, place))
                         for place in range(len(request.seeds))
                     ]
                     for row, request in enumerate(call.requests)
@@ -140,6 +146,35 @@ class VllmEngine:
             await call.settle()
             raise errors.exceptions[0] from None
         return [tuple(task.result() for task in row) for row in tasks]
+
+    async def _complete(self, call: Call, row: int, place: int) -> Completion:
+        if call.requests[row].choices:
+            return await self._choose(call, row, place)
+        return await self._sample(call, row, place)
+
+    async def _choose(self, call: Call, row: int, place: int) -> Completion:
+        """The likeliest of the request's choices; nothing where what there is was asked for."""
+        request = call.requests[row]
+        call.begin(row, place)
+        try:
+            scores = [await self._score(call, request, choice) for choice in request.choices]
+        finally:
+            call.leave(row, place)
+        known = [one for one in scores if one is not None]
+        if len(known) == len(scores):
+            return choose_likeliest(request.choices, known)
+        return NOTHING_YET if call.interrupted else replace(NOTHING_YET, finish="aborted")
+
+    async def _score(
+        self, call: Call, request: GenerateRequest, choice: tuple[int, ...]
+    ) -> GivenScore | None:
+        """How likely one choice is; None where the server was not asked, or gave it up."""
+        body = build_score_body(request, choice, self._model)
+        async with self._slots:
+            if call.interrupted:
+                return None
+            answer = await self._ask(call.server, body)
+        return parse_score(answer, len(request.prompt_ids), choice)
 
     async def _sample(self, call: Call, row: int, place: int) -> Completion:
         request = call.requests[row]
@@ -248,18 +283,20 @@ def require_servable(request: GenerateRequest, settings: VllmSettings) -> None:
     """Raise EngineError for a prompt that vLLM would cut short, or that would end its engine process."""
     prompt, num_new = request.prompt_ids, request.sampling.max_new_tokens
     if request.choices:
-        raise EngineError(
-            f"{len(request.choices)} choices are to be scored, which this version does with the embedded engine only"
-        )
+        # A prompt and a choice are a prompt of vLLM's, behind which it samples one token.
+        num_new = max(map(len, request.choices)) + 1
+        if not all(request.choices):
+            raise EngineError("expected at least one token in every choice")
     if len(prompt) + num_new > settings.max_model_length:
         raise EngineError(
             f"a prompt of {len(prompt)} tokens and {num_new} new ones do not fit max_model_length "
             f"{settings.max_model_length}; raise it to {len(prompt) + num_new}"
         )
-    if not prompt or not 0 <= min(prompt) <= max(prompt) < settings.vocab_size:
+    ids = [*prompt, *(token for choice in request.choices for token in choice)]
+    if not prompt or not 0 <= min(ids) <= max(ids) < settings.vocab_size:
         raise EngineError(
             f"a prompt of {len(prompt)} tokens must have ids from 0 to {settings.vocab_size - 1}, "
-            f"and has {min(prompt, default=None)} to {max(prompt, default=None)}"
+            f"and has {min(ids, default=None)} to {max(ids, default=None)}"
         )
 
 

@@ -106,6 +106,7 @@ def _build_scored(
         source=lambda: open_mmlu(parameters, context, style),
         sampling=SuiteSampling(max_new_tokens=tokens_max),
         metrics=[Metric(name=one, part=f"{name}/{one}") for one in NORMS],
+        is_scored=True,
     )
 
 

@@ -18,8 +18,10 @@ import httpx
 from rollout.errors import InfrastructureError
 from rollout.evaluations.metrics import measure
 from rollout.evaluations.remote.items import AskedPrompt, ItemFile, ServedAnswer
+from rollout.evaluations.remote.likelihood import Form, find_form, score_choices
 from rollout.evaluations.statistics import summarise
 from rollout.evaluations.suites import Suite
+from rollout.rendering.choices import choice_text
 from rollout.rewards.chat_endpoint import (
     Asked,
     Endpoint,
@@ -30,6 +32,7 @@ from rollout.rewards.chat_endpoint import (
 )
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.seams import DataSource, EnvBuilder
+from rollout.turns import State
 from rollout.types import Completion, Message, Row
 
 log = logging.getLogger(__name__)
@@ -52,14 +55,18 @@ class Wish:
 def measure_suite(
     suite: Suite, source: DataSource, endpoint: Endpoint, wish: Wish, items: ItemFile
 ) -> dict[str, Any]:
-    """The suite's summary, as a run's. Raises InfrastructureError where the server does not answer."""
+    """The suite's summary, as a run's. Raises InfrastructureError where the server does not answer.
+
+    SpecError for a suite of given answers whose log-probabilities the server does not tell, DataError for a row of it.
+    """
     left = [
         place for place in range(len(source)) if (suite.name, suite.split, place) not in items.done
     ]
     pipeline = RewardPipeline(suite.rewards)
     try:
         with open_client(wish.concurrency) as client:
-            asking = _Asking(suite, source, endpoint, wish, client)
+            form = find_form(client, endpoint) if left and suite.is_scored else None
+            asking = _Asking(suite, source, endpoint, wish, client, form)
             for start in range(0, len(left), wish.concurrency * CHUNKS):
                 chunk = left[start : start + wish.concurrency * CHUNKS]
                 items.append(asking.ask_chunk(chunk, pipeline))
@@ -75,13 +82,15 @@ class _Asking:
     endpoint: Endpoint
     wish: Wish
     client: httpx.Client
+    form: Form | None
 
     def ask_chunk(self, places: Sequence[int], pipeline: RewardPipeline) -> list[AskedPrompt]:
         rows = self.source.rows(places)
         environment = self.suite.environment()
-        prompts = [asyncio.run(_first_messages(environment, row)) for row in rows]
+        states = [asyncio.run(_first_state(environment, row)) for row in rows]
+        prompts = [state.messages for state in states]
         with ThreadPoolExecutor(self.wish.concurrency) as pool:
-            found = list(pool.map(self._ask, places, prompts))
+            found = list(pool.map(self._ask, places, states))
         lost = [one for one in found if isinstance(one, InfrastructureError)]
         if len(lost) == len(found):
             raise InfrastructureError(f"no prompt of {len(found)} was answered: {lost[0]}")
@@ -94,11 +103,12 @@ class _Asking:
         ]
         return self._score(kept, pipeline)
 
-    def _ask(
-        self, place: int, prompt: Sequence[Message]
-    ) -> list[Said] | RequestRefused | InfrastructureError:
-        messages = [{"role": one.role, "content": one.text} for one in prompt]
+    def _ask(self, place: int, state: State) -> list[Said] | RequestRefused | InfrastructureError:
+        messages = [{"role": one.role, "content": one.text} for one in state.messages]
         try:
+            if self.form is not None:
+                text = choice_text(state.messages)
+                return [score_choices(self.client, self.endpoint, self.form, text, state.choices)]
             return [
                 ask(self.client, self.endpoint, messages, self._asked(place, sample))
                 for sample in range(self.wish.samples)
@@ -151,11 +161,11 @@ class _Asking:
         )
 
 
-async def _first_messages(environment: EnvBuilder, row: Row) -> Sequence[Message]:
+async def _first_state(environment: EnvBuilder, row: Row) -> State:
     """What the policy first sees; the suites that rollout ships are over after one reply."""
     episode = environment.build(row)
     try:
-        return (await episode.start()).messages
+        return await episode.start()
     finally:
         await episode.close()
 
@@ -174,7 +184,11 @@ def _completion(said: Said) -> Completion:
     finish = "length" if said.finish == "length" else "stop"
     tokens = said.completion_tokens or 0
     return Completion(
-        token_ids=(0,) * min(tokens, 1 << 20), logprobs=(), finish=finish, text=said.text
+        token_ids=(0,) * min(tokens, 1 << 20),
+        logprobs=(),
+        finish=finish,
+        text=said.text,
+        choice_logprobs=said.choice_logprobs,
     )
 
 
