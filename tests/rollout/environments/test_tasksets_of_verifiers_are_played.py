@@ -222,7 +222,7 @@ def test_rewards_are_weighed_and_told_unweighted_beside_metrics():
     assert found.signals == {"reward_right": 1.0, "len": 3.0}
 
 
-@pytest.mark.parametrize("kind", [*OUTSIDE, "TaskError", "EnvError", "KeyError"])
+@pytest.mark.parametrize("kind", [*sorted(OUTSIDE), "TaskError", "EnvError", "KeyError"])
 def test_the_boundary_that_an_error_crossed_says_whose_it_is(kind):
     inside = read_episode(SimpleNamespace(errors=[], traces=[trace(False, [failed(kind)])]))
     outside = read_episode(SimpleNamespace(errors=[failed(kind)], traces=[]))
