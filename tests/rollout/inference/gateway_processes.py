@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -28,17 +29,25 @@ from rollout.inference.gateway.table import write_table
 ENGINE = Path(__file__).with_name("simulated_engine.py")
 START_SECONDS = 120.0
 CHAT = "/v1/chat/completions"
+MODEL = re.compile(rb'"model":"([^"]*)"')
 
 
 @dataclass(frozen=True)
 class Running:
-    """The processes. ``url`` is the gateway's, ``sockets`` those of the engines."""
+    """The processes. ``url`` is the gateway's, ``sockets`` those of the engines; ``folder``: where they and the table lie."""
 
     url: str
     key: str
     gateway: subprocess.Popen
     engines: list[subprocess.Popen]
     sockets: list[Path]
+    folder: Path
+
+    def serve(self, slots: int = 100_000, aliases=None, **versions: tuple[str, ...]) -> None:
+        """Write a table: versions by name, each with the names of its engines."""
+        write_table(
+            self.folder / "table.json", build_table(self.folder, versions, slots, aliases or {})
+        )
 
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
@@ -84,6 +93,7 @@ def processes(
                 gateway=gateway,
                 engines=engines,
                 sockets=sockets,
+                folder=folder,
             )
             wait_ready(running.url, gateway, folder / "gateway.log")
             yield running
@@ -101,17 +111,28 @@ class StreamOutcome:
     events: int = 0
     done: bool = False
     error: str = ""
+    version: str = ""
+    models: set[bytes] = field(default_factory=set)
+    """What its events name, where that is looked at."""
 
 
 async def read_stream(
-    session: aiohttp.ClientSession, url: str, body: bytes, begun: asyncio.Event | None = None
+    session: aiohttp.ClientSession,
+    url: str,
+    body: bytes,
+    begun: asyncio.Event | None = None,
+    *,
+    looks: bool = False,
 ) -> StreamOutcome:
-    """Read one stream to its end, without looking into events."""
+    """Read one stream to its end, without looking into events; ``looks``: at the models that they name."""
     found, tail = StreamOutcome(), b""
     async with session.post(url + CHAT, data=body) as answer:
         found.status = answer.status
+        found.version = answer.headers.get("X-Rollout-Model-Version", "")
         async for data in answer.content.iter_any():
             found.events += data.count(b"data: ")
+            if looks:
+                found.models.update(MODEL.findall(tail + data))
             tail = (tail + data)[-600:]
             if begun is not None:
                 begun.set()
@@ -128,9 +149,9 @@ def session_for(running: Running) -> aiohttp.ClientSession:
     )
 
 
-def stream_body(text: str) -> bytes:
+def stream_body(text: str, model: str = "m") -> bytes:
     return json.dumps(
-        {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
+        {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
     ).encode()
 
 

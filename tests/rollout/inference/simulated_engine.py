@@ -22,7 +22,10 @@ TOKENS = 4
 
 @dataclass
 class Simulated:
-    """What the engine has met. ``freed`` counts requests whose client left before the end."""
+    """What the engine has met. ``freed`` counts requests whose client left before the end.
+
+    ``silent``: it hangs, health check and all. ``drops``: it cuts every stream before its first token.
+    """
 
     seen: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
@@ -31,12 +34,16 @@ class Simulated:
     freed: int = 0
     healthy: bool = True
     keeps: bool = True
+    silent: bool = False
+    drops: bool = False
 
 
 def build_engine(engine: Simulated) -> web.Application:
     app = web.Application(client_max_size=64 << 20)
 
     async def health(request: web.Request) -> web.StreamResponse:
+        while engine.silent:
+            await asyncio.sleep(0.01)
         return web.Response(status=200 if engine.healthy else 503)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -47,7 +54,7 @@ def build_engine(engine: Simulated) -> web.Application:
         engine.open += 1
         engine.most = max(engine.most, engine.open)
         try:
-            return await _answer(request, body)
+            return await _behave(engine, request, body)
         except asyncio.CancelledError:
             engine.freed += 1
             raise
@@ -65,6 +72,20 @@ def build_engine(engine: Simulated) -> web.Application:
     ):
         app.router.add_post(path, answer)
     return app
+
+
+async def _behave(
+    engine: Simulated, request: web.Request, body: dict[str, Any]
+) -> web.StreamResponse:
+    if engine.silent:
+        await asyncio.Event().wait()
+    if not engine.drops:
+        return await _answer(request, body)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
 
 
 async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, read_ask
-from rollout.inference.gateway.rules.pooling import (
-    INPUTS_MAX,
-    POOLED_ROUTES,
-    require_route,
-)
+from rollout.inference.gateway.rules.asks import read_ask
+from rollout.inference.gateway.rules.fields import ROUTES_OF_MODELS
+from rollout.inference.gateway.rules.pooling import INPUTS_MAX, POOLED, require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal
 
 JSON = st.recursive(
@@ -23,6 +20,7 @@ JSON = st.recursive(
     ),
     max_leaves=20,
 )
+FIELDS = sorted(set().union(*(ROUTES_OF_MODELS[path] for path in POOLED)) - {"model"})
 TEXTS = st.text(min_size=1, max_size=6) | st.lists(st.text(min_size=1, max_size=6), min_size=1)
 
 
@@ -37,8 +35,8 @@ def refusal(path: str, **fields: object) -> ApiRefusal:
 
 
 @given(
-    st.sampled_from(sorted(POOLED_ROUTES)),
-    st.dictionaries(st.sampled_from(sorted(set().union(*POOLED_ROUTES.values()))), JSON),
+    st.sampled_from(sorted(POOLED)),
+    st.dictionaries(st.sampled_from(FIELDS), JSON),
 )
 def test_any_object_is_an_ask_or_a_refusal_with_a_name(path, fields):
     try:

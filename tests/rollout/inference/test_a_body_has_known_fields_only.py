@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.inference.gateway.rules.asks import CHAT, LEFT_OUT, ROUTES_OF_MODELS, read_ask
+from rollout.inference.gateway.rules.asks import read_ask
+from rollout.inference.gateway.rules.fields import CHAT, LEFT_OUT, ROUTES_OF_MODELS
 from rollout.inference.gateway.rules.refusals import ApiRefusal
 
 CHAT_PATH = "/v1/chat/completions"

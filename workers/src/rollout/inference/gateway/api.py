@@ -1,6 +1,7 @@
 """The gateway's routes: who asks, for what, and what they are told. Every answer has OpenAI's form and an ``x-request-id``.
 
-Open to anybody: ``/healthz`` (the process lives), ``/readyz`` (an engine answers) and ``/metrics``. All else needs a key.
+Open to anybody: ``/healthz`` (the process lives), ``/readyz`` (an engine answers), ``/metrics`` and ``/openapi.json``, what is taken and
+answered. All else needs a key.
 Paths and bodies that are not named here are refused: nothing reaches an engine's other routes.
 """
 
@@ -26,15 +27,19 @@ from rollout.inference.gateway.exchange import (
     JSON_TYPE,
     LEFT,
     REQUEST_ID,
+    SESSION_HEADER,
     VERSION_HEADER,
     Exchange,
     end_refused,
+    read_header,
 )
 from rollout.inference.gateway.forwarding import CANARY_HEADER
 from rollout.inference.gateway.keys import ApiKey, KeyRefused
 from rollout.inference.gateway.request_log import BodyKeeper
-from rollout.inference.gateway.rules.asks import ROUTES_OF_MODELS, Ask, read_ask
+from rollout.inference.gateway.rules.asks import Ask, read_ask
+from rollout.inference.gateway.rules.fields import ROUTES_OF_MODELS
 from rollout.inference.gateway.rules.limits import allows
+from rollout.inference.gateway.rules.openapi import build_description
 from rollout.inference.gateway.rules.pooling import require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 from rollout.inference.gateway.rules.streaming import AnswerNotes
@@ -46,7 +51,6 @@ log = logging.getLogger(__name__)
 OWNER = "rollout"
 CANDIDATE = "candidate"
 """What requests that are sent on are noted under while they are open."""
-SESSION_HEADER = "X-Session-Id"
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 FILE_PATHS = ("/v1/files", "/v1/files/{rest:.*}", "/v1/batches", "/v1/batches/{rest:.*}")
@@ -73,6 +77,8 @@ def build_gateway(state: GatewayState, batches: BatchRunner | None = None) -> we
     else:
         for path in FILE_PATHS:
             app.router.add_route("*", path, partial(_no_files, state))
+    described = build_description(files=batches is not None, is_open=state.settings.is_open)
+    app.router.add_get("/openapi.json", partial(_description, msgspec.json.encode(described)))
     app.router.add_get("/healthz", _health)
     app.router.add_get("/readyz", partial(_ready, state))
     app.router.add_get("/metrics", partial(_metrics, state))
@@ -105,7 +111,8 @@ def _refusals(state: GatewayState) -> Any:
             state.metrics.rejected.labels(refusal.reason).inc()
             return await end_refused(None, refusal, headers)
         except web.HTTPException as error:
-            return await end_refused(None, _from_http(request, error), headers)
+            allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return await end_refused(None, _from_http(request, error), headers | allowed)
         except Exception:
             # The outermost place of a request: whatever was not foreseen is told, and the next one served.
             log.exception("request failed id=%s path=%s", request[REQUEST_ID], request.path[:100])
@@ -181,7 +188,7 @@ async def _ask_candidate(
     state: GatewayState, key: ApiKey, ask: Ask, request: web.Request, body: bytes
 ) -> web.StreamResponse | None:
     """The answer of a candidate's servers, where the session is theirs; its limits and deadlines are theirs, too."""
-    session = request.headers.get(SESSION_HEADER, "").encode() or ask.session
+    session = read_header(request, SESSION_HEADER).encode() or ask.session
     if CANARY_HEADER in request.headers or not state.canary.takes(key.id.encode() + b"/" + session):
         return None
     live = state.live.begin(key.id, CANDIDATE, time.monotonic())
@@ -301,6 +308,11 @@ def _json(request: web.Request, value: Any, headers: dict[str, str] | None = Non
         content_type=JSON_TYPE,
         headers={"x-request-id": request[REQUEST_ID], **(headers or {})},
     )
+
+
+async def _description(described: bytes, request: web.Request) -> web.StreamResponse:
+    del request
+    return web.Response(body=described, content_type=JSON_TYPE)
 
 
 async def _health(request: web.Request) -> web.StreamResponse:

@@ -1,6 +1,6 @@
 """One request of a model, from its head to the last byte of its answer.
 
-Until the first byte is sent a failed engine is another's chance; from then on a failure is an event in the stream. The
+Until the first byte of an answer is sent a failed engine is another's chance; from then on a failure is an event in the stream. The
 client that leaves cancels the task, and what the task holds is let go: the place, the engine's connection, the budget.
 """
 
@@ -11,11 +11,12 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-import aiohttp
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
+from rollout.inference.engine_client import AnswerTooLarge, EngineAnswer, EngineLost
 from rollout.inference.gateway.metrics import build_exemplar
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, RequestLine
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 2
-ANSWER_BYTES_MAX = 64 << 20
+WRITE_BYTES_MAX = 1 << 16
+"""What waits for a client that does not keep up before its engine is held back."""
 CLIENT_CHARACTERS_MAX = 120
 LEFT = 499
 """In our own counts only: the client left."""
 REQUEST_ID = web.RequestKey("id", str)
 """Of a request: what its answer's ``x-request-id`` says."""
+SESSION_HEADER = "X-Session-Id"
 VERSION_HEADER = "X-Rollout-Model-Version"
 DIGEST_HEADER = "X-Rollout-Weights-Digest"
 JSON_TYPE = "application/json"
@@ -83,35 +86,31 @@ class Exchange:
     relay: EventRelay | None = field(default=None)
     span: RequestSpan | None = None
     notes: AnswerNotes | None = None
+    _chunked: bool = True
 
     async def answer(self) -> web.StreamResponse:
         """Answer it. Raises ApiRefusal: before the first byte, or after it where ``response`` is set."""
         for attempt in range(ATTEMPTS_MAX):
             slot = await self._wait_for_place()
             try:
-                upstream = await self._send(slot)
-            except (aiohttp.ClientError, OSError) as error:
+                return await self._attempt(slot)
+            except EngineLost as error:
+                self.pool.lost(slot.engine)
                 log.warning(
-                    "engine failed a request id=%s engine=%s error=%r",
+                    "engine is lost to a request id=%s engine=%s error=%r",
                     self.request_id,
                     self.engine,
                     error,
                 )
-                self.pool.lost(slot.engine)
+                if self.first_byte_at:
+                    raise ApiRefusal(
+                        502, "the engine was lost", code="engine_lost", reason="engine_lost"
+                    ) from error
+            finally:
                 self.pool.release(slot)
-                if attempt:
-                    break
+            if attempt + 1 < ATTEMPTS_MAX:
                 self.retries += 1
                 self.state.metrics.retries.inc()
-                continue
-            except BaseException:
-                self.pool.release(slot)
-                raise
-            try:
-                return await self._pass_on(slot, upstream)
-            finally:
-                upstream.close()
-                self.pool.release(slot)
         raise unavailable("the engines that were asked have failed; try again", reason="no_engine")
 
     def record(self) -> None:
@@ -139,8 +138,7 @@ class Exchange:
 
     def _line(self, now: float) -> RequestLine:
         usage, kept, version = self.usage or TokenUsage(), self.kept, self.pool.version
-        headers = self.request.headers
-        given = TraceParent.parse(headers.get("traceparent", ""))
+        given = TraceParent.parse(read_header(self.request, "traceparent"))
         parent = given if self.span is None else self.span.parent
         return RequestLine(
             time=time.time(),
@@ -161,8 +159,8 @@ class Exchange:
             first_byte_seconds=round(max(self.first_byte_at - self.began_at, 0.0), 6),
             seconds=round(now - self.began_at, 6),
             retries=self.retries,
-            client=headers.get("User-Agent", "")[:CLIENT_CHARACTERS_MAX],
-            client_retries=headers.get("x-stainless-retry-count", "")[:8],
+            client=read_header(self.request, "User-Agent")[:CLIENT_CHARACTERS_MAX],
+            client_retries=read_header(self.request, "x-stainless-retry-count")[:8],
             trace="" if parent is None else parent.trace_id,
             input=self.body.decode()
             if kept is not None and len(self.body) <= BODY_BYTES_MAX
@@ -181,13 +179,14 @@ class Exchange:
 
     async def _wait_for_place(self) -> EngineSlot:
         began = time.monotonic()
-        entrant = Entrant.of(self.key, self.ask, self.size_bytes)
+        session = read_header(self.request, SESSION_HEADER).encode()
+        entrant = Entrant.of(self.key, self.ask, self.size_bytes, session)
         slot = await self.pool.acquire(entrant, self.state.settings.queue_seconds)
         self.queue_seconds += time.monotonic() - began
         self.engine = slot.engine.load.name
         return slot
 
-    async def _send(self, slot: EngineSlot) -> aiohttp.ClientResponse:
+    async def _send(self, slot: EngineSlot) -> EngineAnswer:
         version = self.pool.version
         salt = self.state.ring.salt(self.key) if version.salted else None
         headers = {"Content-Type": JSON_TYPE, "X-Request-Id": uuid.uuid4().hex}
@@ -200,20 +199,20 @@ class Exchange:
         self.state.metrics.overhead.observe(max(ours, 0.0))
         return await slot.engine.post(self.ask.path, body, headers)
 
-    async def _pass_on(
-        self, slot: EngineSlot, upstream: aiohttp.ClientResponse
-    ) -> web.StreamResponse:
+    async def _attempt(self, slot: EngineSlot) -> web.StreamResponse:
+        upstream = await self._send(slot)
+        try:
+            return await self._pass_on(slot, upstream)
+        finally:
+            upstream.close()
+
+    async def _pass_on(self, slot: EngineSlot, upstream: EngineAnswer) -> web.StreamResponse:
+        if self.ask.stream and upstream.status == 200:
+            return await self._stream(slot, upstream)
+        body = await read_answer(upstream)
         if upstream.status != 200:
-            body = await read_answer(upstream)
             self.pool.answered(slot)
             raise engine_refusal(upstream.status, body)
-        if self.ask.stream:
-            return await self._stream(slot, upstream)
-        try:
-            body = await read_answer(upstream)
-        except (aiohttp.ClientError, OSError) as error:
-            self.pool.lost(slot.engine)
-            raise unavailable("the engine was lost; try again", reason="no_engine") from error
         self._begun(slot)
         if self.kept is not None:
             self.kept.add(body)
@@ -225,46 +224,63 @@ class Exchange:
         headers = {**self.headers, "openai-processing-ms": milliseconds}
         return web.Response(body=body, content_type=JSON_TYPE, headers=headers)
 
-    async def _stream(
-        self, slot: EngineSlot, upstream: aiohttp.ClientResponse
-    ) -> web.StreamResponse:
+    async def _stream(self, slot: EngineSlot, upstream: EngineAnswer) -> web.StreamResponse:
         self.relay = relay = EventRelay(
             keep_usage=self.ask.usage_asked,
             responses=self.ask.path == RESPONSES_PATH,
             notes=self.notes,
         )
-        response = self.response = web.StreamResponse(headers={**self.headers, **STREAM_HEADERS})
-        await response.prepare(self.request)
-        self.live.write = response.write
+        response = await self._open_stream()
+        writer = self.request.writer
+        upstream.hand_on(partial(self._take, slot, upstream))
         try:
-            async for data in upstream.content.iter_any():
-                if not self.first_byte_at:
-                    self._begun(slot)
-                whole = relay.feed(data)
-                if whole:
-                    await self._write(response, whole)
+            await upstream.moved()
+            while not upstream.ended:
+                await writer.drain()
+                self.live.writing = False
+                upstream.resume()
+                await upstream.moved()
             relay.end()
-        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, StreamBroken) as error:
-            self.pool.lost(slot.engine)
-            log.warning(
-                "stream broke id=%s engine=%s error=%r", self.request_id, self.engine, error
-            )
-            raise ApiRefusal(
-                502, "the engine was lost", code="engine_lost", reason="engine_lost"
-            ) from error
+        except StreamBroken as error:
+            raise EngineLost(str(error)) from error
         finally:
             self.usage = relay.usage
         self.code = 500 if relay.failed else 200
         await response.write_eof()
         return response
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        live = self.live
-        live.writing, live.moved_at = True, time.monotonic()
+    def _take(self, slot: EngineSlot, upstream: EngineAnswer, data: bytes) -> bool:
+        """What an engine has said goes to the client, in the engine's own callback; whether the client keeps up."""
+        relay = self.relay
+        assert relay is not None
+        now = time.monotonic()
+        slot.engine.heard_at = self.live.moved_at = now
+        if not self.first_byte_at:
+            self._begun(slot)
+        try:
+            whole = relay.feed(data)
+        except StreamBroken as error:
+            upstream.fail(error)
+            return True
+        transport = self.request.transport
+        if not whole or transport is None or transport.is_closing():
+            return True
         if self.kept is not None:
-            self.kept.add(data)
-        await response.write(data)
-        live.writing = False
+            self.kept.add(whole)
+        transport.write(b"%x\r\n%b\r\n" % (len(whole), whole) if self._chunked else whole)
+        if transport.get_write_buffer_size() <= WRITE_BYTES_MAX:
+            return True
+        self.live.writing = True
+        return False
+
+    async def _open_stream(self) -> web.StreamResponse:
+        """The client's stream: the one that an engine before this one had begun, and had said nothing in."""
+        if self.response is None:
+            self.response = web.StreamResponse(headers={**self.headers, **STREAM_HEADERS})
+            await self.response.prepare(self.request)
+            self.live.write = self.response.write
+            self._chunked = self.request.version >= HttpVersion11
+        return self.response
 
     def _begun(self, slot: EngineSlot) -> None:
         self.first_byte_at = self.live.moved_at = time.monotonic()
@@ -273,17 +289,19 @@ class Exchange:
             self.span.first_token(self.first_byte_at - self.began_at)
 
 
-async def read_answer(upstream: aiohttp.ClientResponse) -> bytes:
-    """A whole answer, within bounds."""
-    parts, size = [], 0
-    async for data in upstream.content.iter_any():
-        size += len(data)
-        if size > ANSWER_BYTES_MAX:
-            raise ApiRefusal(
-                502, "the engine's answer is too large", code="engine_error", reason="engine"
-            )
-        parts.append(data)
-    return b"".join(parts)
+def read_header(request: web.Request, name: str) -> str:
+    """A header's text, for logs and digests; bytes of it that are no UTF-8 are question marks."""
+    return request.headers.get(name, "").encode(errors="replace").decode()
+
+
+async def read_answer(upstream: EngineAnswer) -> bytes:
+    """A whole answer, within bounds. Raises EngineLost, or ApiRefusal."""
+    try:
+        return await upstream.read()
+    except AnswerTooLarge as error:
+        raise ApiRefusal(
+            502, "the engine's answer is too large", code="engine_error", reason="engine"
+        ) from error
 
 
 async def end_refused(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 from aiohttp import web
 
+from rollout.inference.gateway.exchange import read_header
 from rollout.inference.gateway.rules.canary import CanaryOrder
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class CandidateClient:
         request_id: str,
     ) -> web.StreamResponse | None:
         """The candidate's answer, passed on; None where it is for the servers that are here."""
-        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers = {name: read_header(request, name) for name in _PASSED if name in request.headers}
         headers |= {CANARY_HEADER: "1", "X-Request-Id": request_id}
         try:
             upstream = await self._session.post(

@@ -122,6 +122,11 @@ class GatewayMetrics:
         for gauge in (self.inflight_requests, self.engine_ready):
             gauge.remove_by_labels({"version": version})
 
+    def forget_engine(self, version: str, engine: str) -> None:
+        """An engine of a version is no more."""
+        for gauge in (self.inflight_requests, self.engine_ready):
+            gauge.remove_by_labels({"version": version, "engine": engine})
+
     def render(self) -> bytes:
         """The page in Prometheus' text format."""
         return generate_latest(self._registry)

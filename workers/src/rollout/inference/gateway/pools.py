@@ -1,21 +1,23 @@
 """The engines of one version and who waits for them: one queue, slots, health, and a client for each socket.
 
 A request is counted where it is sent and until it ends, by whatever way. An engine that fails a request or its health
-check gets no more until it answers again; requests wait for that in the queue, as long as any may.
+check gets no more until it answers again; requests wait for that in the queue, as long as any may. One that says nothing at
+all loses its requests to another engine, if there is one; one that leaves the table keeps those that it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
+from weakref import WeakSet
 
-import aiohttp
+import msgspec
 
+from rollout.inference.engine_client import EngineAnswer, EngineLost
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.metrics import GatewayMetrics
 from rollout.inference.gateway.rules.asks import Ask
@@ -26,47 +28,62 @@ from rollout.inference.gateway.table import EngineReplica, ServedVersion
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS_MAX = 2.0
 HEALTH_SECONDS_MAX = 5.0
 HEALTH_AGAIN_SECONDS = 0.5
-READ_BYTES = 1 << 18
+SILENT_CHECKS = 3
+"""Health checks in a row without an answer, and no byte of any answer meanwhile: the engine hangs."""
 KEPT_SHARE = 4
 """One place in so many is never given to a low request."""
 BUSY_SHARE = 4
 """Low requests have one place in so many while others ask, and BUSY_SECONDS longer: what computes together slows each other."""
 BUSY_SECONDS = 5.0
-UPSTREAM = "http://engine"
 
 
 class EngineClient:
-    """One engine's socket. A connection is never shared by two requests, and closed when one is cut."""
+    """One engine's socket, and what it has been asked.
+
+    ``heard_at``: when the last byte of any answer came, monotonic; ``silent``: health checks in a row that were not answered.
+    """
 
     def __init__(self, replica: EngineReplica) -> None:
         self.replica = replica
         self.load = EngineLoad(name=replica.name, slots=replica.slots, ready=False)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(path=replica.socket, limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS_MAX),
-            auto_decompress=False,
-            read_bufsize=READ_BYTES,
-        )
+        self.heard_at = float("-inf")
+        self.silent = 0
+        self._answers: WeakSet[EngineAnswer] = WeakSet()
 
-    async def post(self, path: str, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Send a body; returns when the head of the answer is there."""
-        return await self._session.post(UPSTREAM + path, data=body, headers=headers)
+    async def post(self, path: str, body: bytes, headers: dict[str, str]) -> EngineAnswer:
+        """Send a body; returns when the head of the answer is there. Raises EngineLost."""
+        answer = await EngineAnswer.ask(self.replica.socket, "POST", path, body, headers)
+        self._answers.add(answer)
+        try:
+            await answer.head()
+        except BaseException:
+            answer.close()
+            raise
+        return answer
 
     async def healthy(self) -> bool:
         """Whether it answers its health check."""
-        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS_MAX)
         try:
-            async with self._session.get(UPSTREAM + "/health", timeout=timeout) as answer:
-                return answer.status == 200
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(HEALTH_SECONDS_MAX):
+                answer = await EngineAnswer.ask(self.replica.socket, "GET", "/health", b"", {})
+                try:
+                    return await answer.head() == 200
+                finally:
+                    answer.close()
+        except (EngineLost, TimeoutError):
             return False
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._session.close()
+    def hangs(self, now: float) -> bool:
+        """Whether it has requests and has said nothing for so long that it will not."""
+        quiet = now - self.heard_at > SILENT_CHECKS * HEALTH_AGAIN_SECONDS
+        return self.silent >= SILENT_CHECKS and quiet and self.load.requests > 0
+
+    def cut(self, why: str) -> None:
+        """Break every connection: whoever waits for an answer hears so, and may ask another engine."""
+        for one in tuple(self._answers):
+            one.fail(EngineLost(why))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -82,7 +99,7 @@ class EngineSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrant:
-    """Who wants a place: whose, how large, and how its prompt begins."""
+    """Who wants a place: whose, how large, how its prompt begins, and of which conversation it is."""
 
     key: str
     tokens: int
@@ -90,10 +107,11 @@ class Entrant:
     size_bytes: int
     lead: bytes
     salt: str
+    session: bytes = b""
 
     @classmethod
-    def of(cls, key: ApiKey, ask: Ask, size_bytes: int) -> Self:
-        """The holder of a key with a request."""
+    def of(cls, key: ApiKey, ask: Ask, size_bytes: int, session: bytes = b"") -> Self:
+        """The holder of a key with a request; ``session``: what it says of its conversation itself."""
         return cls(
             key=key.id,
             tokens=ask.tokens,
@@ -101,6 +119,7 @@ class Entrant:
             size_bytes=size_bytes,
             lead=ask.lead,
             salt=key.id,
+            session=session or ask.session,
         )
 
 
@@ -124,13 +143,14 @@ class VersionPool:
         self._low_sent = 0
         self._asked_at = float("-inf")
         self._metrics = metrics
-        self._draw = random.Random()
         self.engines = [EngineClient(one) for one in version.replicas]
+        self._left: list[EngineClient] = []
 
     @property
     def open_requests(self) -> int:
         """Waiting or with an engine."""
-        return self._queue.requests + self._low.requests + self._sent
+        left = sum(one.load.requests for one in self._left)
+        return self._queue.requests + self._low.requests + self._sent + left
 
     @property
     def slots(self) -> int:
@@ -141,6 +161,34 @@ class VersionPool:
     def ready(self) -> bool:
         """Whether any engine takes requests."""
         return any(one.load.ready for one in self.engines)
+
+    def serves(self, version: ServedVersion) -> bool:
+        """Whether it is these weights under this name, be it by other engines."""
+        return msgspec.structs.replace(version, replicas=self.version.replicas) == self.version
+
+    def take(self, version: ServedVersion) -> None:
+        """Other engines for the same weights: who waits goes on waiting, and what is known of those that stay is kept."""
+        known = {(one.replica.name, one.replica.socket): one for one in self.engines}
+        found = [known.pop((one.name, one.socket), None) for one in version.replicas]
+        self.engines = [
+            EngineClient(replica) if one is None else one
+            for one, replica in zip(found, version.replicas, strict=True)
+        ]
+        for one, replica in zip(self.engines, version.replicas, strict=True):
+            one.load.slots = replica.slots
+        for one in known.values():
+            one.load.ready = False
+            log.info("engine leaves version=%s engine=%s", version.name, one.load.name)
+        self._left += known.values()
+        self.version = version
+        self.dispatch()
+
+    def forget_left(self) -> None:
+        """Engines that have left and have nothing open are no more."""
+        for one in [one for one in self._left if not one.load.requests]:
+            self._left.remove(one)
+            if one.load.name not in {other.load.name for other in self.engines}:
+                self._metrics.forget_engine(self.version.name, one.load.name)
 
     async def acquire(
         self, entrant: Entrant, seconds_max: float, *, low: bool = False
@@ -209,16 +257,24 @@ class VersionPool:
             self._give(queued.item)
 
     async def watch_health(self) -> None:
-        """Ask every engine that has failed, or has nothing to do, whether it lives."""
-        answers = await asyncio.gather(*(one.healthy() for one in self.engines))
-        for engine, healthy in zip(self.engines, answers, strict=True):
-            if healthy and not engine.load.ready:
+        """Ask every engine whether it lives. One that hangs loses its requests, where another can answer them."""
+        asked = list(self.engines)
+        answers = await asyncio.gather(*(one.healthy() for one in asked))
+        for engine, healthy in zip(asked, answers, strict=True):
+            engine.silent = 0 if healthy else engine.silent + 1
+            if not healthy:
+                self.lost(engine)
+            elif not engine.load.ready and engine in self.engines:
                 log.info(
                     "engine is ready version=%s engine=%s", self.version.name, engine.load.name
                 )
                 engine.load.ready = True
-            elif not healthy:
-                self.lost(engine)
+        for engine in asked:
+            if self.ready and engine.hangs(time.monotonic()):
+                log.warning(
+                    "engine hangs version=%s engine=%s", self.version.name, engine.load.name
+                )
+                engine.cut("it hangs")
         self.dispatch()
 
     def measure(self) -> None:
@@ -233,10 +289,10 @@ class VersionPool:
             metrics.inflight_requests.labels(name, one.load.name).set(one.load.requests)
             metrics.engine_ready.labels(name, one.load.name).set(one.load.ready)
 
-    async def close(self) -> None:
-        """Close the clients of all engines."""
-        for one in self.engines:
-            await one.close()
+    def close(self) -> None:
+        """Break what is open."""
+        for one in (*self.engines, *self._left):
+            one.cut("the gateway ends")
 
     @property
     def _sent(self) -> int:
@@ -262,7 +318,7 @@ class VersionPool:
         several = len(self.engines) > 1
         blocks = chain_blocks(entrant.lead, entrant.salt) if several else ()
         by_load = {id(one.load): one for one in self.engines}
-        load = choose_engine([one.load for one in self.engines], blocks, self._draw)
+        load = choose_engine([one.load for one in self.engines], blocks, entrant.session)
         if load is None:
             return None
         uncached = round(entrant.prompt_tokens * (1 - load.matched(blocks)))

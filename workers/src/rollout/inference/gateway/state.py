@@ -143,7 +143,7 @@ class GatewayState:
         if self.settings.canary and (canary := self._canary_watch.changed()) is not None:
             log.info("canary url=%s percent=%d", canary.url, canary.percent)
             self.canary = canary
-        await self._close_retired()
+        self._close_retired()
 
     async def keep(self) -> None:
         """The duty of files, deadlines and gauges: for as long as the process lives."""
@@ -179,7 +179,7 @@ class GatewayState:
     async def close(self) -> None:
         """Close the clients of all engines."""
         for pool in self.pools:
-            await pool.close()
+            pool.close()
         await self.candidate.close()
         if self.log is not None:
             await asyncio.to_thread(self.log.close)
@@ -189,7 +189,9 @@ class GatewayState:
     def _take(self, table: EndpointTable) -> None:
         for version in table.versions:
             known = find_pool([one for one in self.pools if not one.retired], version.name)
-            if known is not None and known.version == version:
+            if known is not None and known.serves(version):
+                if known.version != version:
+                    known.take(version)
                 continue
             if known is not None:
                 known.retired = True
@@ -200,13 +202,15 @@ class GatewayState:
             pool.retired = pool.retired or pool.version.name not in wanted
         self.table = table
 
-    async def _close_retired(self) -> None:
+    def _close_retired(self) -> None:
         open_names = {live.version for live in self.live}
+        for pool in self.pools:
+            pool.forget_left()
         for pool in [one for one in self.pools if one.retired]:
             if pool.open_requests or pool.version.name in open_names:
                 continue
             self.pools.remove(pool)
-            await pool.close()
+            pool.close()
             if find_pool(self.pools, pool.version.name) is None:
                 self.metrics.forget_version(pool.version.name)
             log.info("retired version=%s", pool.version.name)

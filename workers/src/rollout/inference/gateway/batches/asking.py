@@ -11,8 +11,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-import aiohttp
-
+from rollout.inference.engine_client import EngineLost
 from rollout.inference.gateway.exchange import JSON_TYPE, read_answer
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
@@ -120,13 +119,10 @@ class RowCall:
                     body = await read_answer(upstream)
                 finally:
                     upstream.close()
-        except aiohttp.ClientError as error:
-            pool.lost(slot.engine)
-            raise _EngineFailed from error
         except TimeoutError as error:
             message = f"not answered within {seconds:g} s"
             raise ApiRefusal(504, message, code="request_timeout", reason="deadline") from error
-        except OSError as error:
+        except EngineLost as error:
             pool.lost(slot.engine)
             raise _EngineFailed from error
         if upstream.status == 200:

@@ -13,7 +13,6 @@ from typing import Any
 from aiohttp import web
 
 from rollout.inference.gateway.batches.objects import (
-    ENDPOINTS,
     ID_BYTES,
     WINDOW,
     WINDOW_SECONDS,
@@ -26,6 +25,7 @@ from rollout.inference.gateway.batches.uploads import CHUNK_BYTES, receiving
 from rollout.inference.gateway.exchange import REQUEST_ID
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.rules.asks import decode_object
+from rollout.inference.gateway.rules.fields import BATCHED
 from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavailable
 
 OPEN_BATCHES_MAX = 32
@@ -221,8 +221,8 @@ def _judge_fields(fields: dict[str, Any]) -> None:
             raise invalid(
                 f"'{shown}' is not supported here", param=shown, code="unsupported_parameter"
             )
-    if fields.get("endpoint") not in ENDPOINTS:
-        message = f"'endpoint': batches are of {', '.join(ENDPOINTS)} only"
+    if fields.get("endpoint") not in BATCHED:
+        message = f"'endpoint': batches are of {', '.join(BATCHED)} only"
         raise invalid(message, param="endpoint", code="unsupported_parameter")
     if fields.get("completion_window") != WINDOW:
         raise invalid(

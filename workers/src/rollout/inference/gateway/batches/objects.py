@@ -12,10 +12,6 @@ from typing import Any, Literal
 import msgspec
 
 WINDOW, WINDOW_SECONDS = "24h", 24 * 3600
-ENDPOINTS = (
-    *("/v1/chat/completions", "/v1/completions"),
-    *("/v1/embeddings", "/v1/score", "/v1/rerank"),
-)
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 OPEN = frozenset({"validating", "in_progress", "cancelling", "finalizing"})
 ID_BYTES = 16

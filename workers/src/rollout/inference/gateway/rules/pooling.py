@@ -1,4 +1,7 @@
-"""Requests for vectors and scores: their fields, bounds, and which model answers which path. Pure."""
+"""Requests for vectors and scores: what their fields must be together, and which model answers which path. Pure.
+
+What each field may be alone is ``fields``' to say.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,7 @@ RERANK_PATHS = frozenset({"/rerank", "/v1/rerank", "/v2/rerank"})
 PAIRS = SCORE_PATHS | RERANK_PATHS
 POOLED = {EMBEDDINGS_PATH, CLASSIFY_PATH} | PAIRS
 
-EMBEDDINGS = frozenset({"model", "input", "encoding_format", "dimensions"})
-CLASSIFY = frozenset({"model", "input", "messages", "use_activation"})
-SCORES = frozenset({"model", "queries", "documents", "text_1", "text_2", "use_activation"})
-RERANK = frozenset({"model", "query", "documents", "top_n", "use_activation"})
-
-POOLED_ROUTES: Mapping[str, frozenset[str]] = {
-    EMBEDDINGS_PATH: EMBEDDINGS,
-    CLASSIFY_PATH: CLASSIFY,
-    **dict.fromkeys(sorted(SCORE_PATHS), SCORES),
-    **dict.fromkeys(sorted(RERANK_PATHS), RERANK),
-}
-"""Path, and the fields of its body."""
-
 INPUTS_MAX = 2048
-DIMENSIONS_MAX = 1 << 16
-TOP_MAX = 1 << 20
-ENCODINGS = frozenset({"float", "base64"})
 
 _DONE_BY: Mapping[str, frozenset[str]] = {
     "embed": frozenset({EMBEDDINGS_PATH}) | PAIRS,
@@ -57,16 +44,10 @@ def check_pooled(path: str, fields: Mapping[str, Any]) -> None:
     """Raise ApiRefusal for a body that no engine could answer."""
     if path == EMBEDDINGS_PATH:
         _require(fields, "input", _are_inputs, "a text, tokens, or a list of either, none empty")
-        _allow(fields, "encoding_format", lambda one: one in ENCODINGS, "float or base64")
-        _allow(fields, "dimensions", _count_to(DIMENSIONS_MAX), f"from 1 to {DIMENSIONS_MAX}")
-        return
-    _allow(fields, "use_activation", lambda one: isinstance(one, bool), "true or false")
-    if path == CLASSIFY_PATH:
+    elif path == CLASSIFY_PATH:
         _check_classify(fields)
     elif path in RERANK_PATHS:
-        _require(fields, "query", _is_text, "a text")
         _require(fields, "documents", _are_texts, f"a text, or up to {INPUTS_MAX} texts")
-        _allow(fields, "top_n", _count_to(TOP_MAX), "1 or more")
     else:
         _check_score(fields)
 
@@ -76,8 +57,6 @@ def _check_classify(fields: Mapping[str, Any]) -> None:
         _require(fields, "input", _are_inputs, "a text, tokens, or a list of either, none empty")
     elif fields.get("input") is not None:
         raise invalid("give 'input' or 'messages', not both", param="messages")
-    else:
-        _require(fields, "messages", lambda one: isinstance(one, list), "a list of messages")
 
 
 def _check_score(fields: Mapping[str, Any]) -> None:
@@ -111,16 +90,6 @@ def _require(fields: Mapping[str, Any], name: str, good: Any, expected: str) -> 
         )
     if not good(value):
         raise invalid(f"'{name}' must be {expected}", param=name, code="invalid_type")
-
-
-def _allow(fields: Mapping[str, Any], name: str, good: Any, expected: str) -> None:
-    value = fields.get(name)
-    if value is not None and not (isinstance(value, str | int) and good(value)):
-        raise invalid(f"'{name}' must be {expected}", param=name, code="invalid_value")
-
-
-def _count_to(most: int) -> Any:
-    return lambda one: type(one) is int and 1 <= one <= most
 
 
 def _num(value: Any) -> int:

@@ -13,15 +13,7 @@ from typing import Any
 from rollout.inference.gateway.rules.refusals import invalid
 
 RESPONSES_PATH = "/v1/responses"
-RESPONSES = frozenset(
-    {
-        *("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "top_k"),
-        *("min_p", "top_logprobs", "stream", "text", "tools", "tool_choice"),
-        *("parallel_tool_calls", "reasoning", "include", "truncation"),
-        *("presence_penalty", "frequency_penalty", "stream_options"),
-    }
-)
-STATEFUL: Mapping[str, str] = {
+_WHY: Mapping[str, str] = {
     "previous_response_id": "no answer is stored here; send the conversation in 'input'",
     "conversation": "no conversation is stored here; send it in 'input'",
     "background": "nothing runs in the background here; stream, or use batches",
@@ -38,7 +30,7 @@ LAST_EVENT = re.compile(
 
 def refuse_stateful(fields: Mapping[str, Any]) -> None:
     """Raise ApiRefusal for a body that rests on more than itself."""
-    for name, why in STATEFUL.items():
+    for name, why in _WHY.items():
         if fields.get(name):
             raise invalid(f"'{name}': {why}", param=name, code="unsupported_parameter")
     for place, tool in enumerate(_list(fields, "tools")):

@@ -3,12 +3,11 @@
 Everything is counted here, at dispatch and at the end; nothing is scraped, so no two requests see the same old number.
 Sticky until saturated, as llm-d's router does: of the engines that have most of the prompt the one with the fewest
 unanswered prompt tokens, unless another would begin sooner by more than ``PENALTY_SECONDS``. Ties go to fewer requests, then to
-chance. Pure but for its counters.
+the engine that a conversation's name draws, so that one too short for a block comes back to where it was. Pure but for its counters.
 """
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -88,9 +87,9 @@ def chain_blocks(lead: bytes, salt: str) -> list[bytes]:
 
 
 def choose_engine(
-    engines: Sequence[EngineLoad], blocks: Sequence[bytes], draw: random.Random
+    engines: Sequence[EngineLoad], blocks: Sequence[bytes], session: bytes
 ) -> EngineLoad | None:
-    """The engine for a request among those with room; None where none has."""
+    """The engine for a request among those with room; None where none has. ``session``: the same in all requests of a conversation."""
     free = [one for one in engines if one.has_room]
     if len(free) < 2:
         return free[0] if free else None
@@ -98,7 +97,12 @@ def choose_engine(
     least = min(map(_seconds, free))
     if sticky and min(map(_seconds, sticky)) - least <= PENALTY_SECONDS:
         free = sticky
-    return min(free, key=lambda one: (_seconds(one), one.requests, draw.random()))
+    return min(free, key=lambda one: (_seconds(one), one.requests, _drawn(one, session)))
+
+
+def _drawn(engine: EngineLoad, session: bytes) -> bytes:
+    """Rendezvous: when an engine comes or goes, only its own conversations move (Thaler and Ravishankar, 1998)."""
+    return blake2b(engine.name.encode() + b"/" + session, digest_size=8).digest()
 
 
 def _seconds(engine: EngineLoad) -> float:
