@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from coordinator_kit import Bench, FakeActor, HttpServer
@@ -61,6 +62,24 @@ def test_a_rotated_certificate_is_served_without_a_restart(served, tmp_path):
     assert certificate.refresh()
     assert connect(server, ca).status().name == "arithmetic"
     assert old.status().name == "arithmetic", "open connections live on"
+
+
+def test_no_handshake_meets_half_of_a_pair(served, tmp_path):
+    authority, ca, certificate, server = served
+
+    def renew():
+        for _ in range(30):
+            authority.issue(tmp_path / "tls")
+            assert certificate.refresh()
+            for _ in range(30):
+                certificate._stamp = None  # as often as there is time for
+                certificate.refresh()
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    while renewing.is_alive():
+        assert connect(server, ca).status().name == "arithmetic"
+    renewing.join()
 
 
 def test_a_rotated_ca_is_taken_up_by_living_clients(served, tmp_path):

@@ -96,18 +96,30 @@ def open_trust(layout: Layout) -> Trust | None:
 
 
 class Certificate:
-    """A server's certificate and key; ``context`` presents the newest pair that fits."""
+    """A server's certificate and key; ``context`` presents the newest pair that fits.
+
+    Each handshake takes one whole pair: one that changed under it would be a certificate without its key.
+    """
 
     def __init__(self, certificate_file: Path, key_file: Path) -> None:
         self._files = (certificate_file, key_file)
         self.context = _server_context()
         try:
             self._stamp = stamp_of(*self._files)
-            self.context.load_cert_chain(*self._files)
+            self._newest = self._load()
         except (OSError, ssl.SSLError) as error:
             raise SpecError(
                 f"certificate {certificate_file} and key {key_file} are no pair to serve with: {error}"
             ) from error
+        self.context.sni_callback = self._choose
+
+    def _load(self) -> ssl.SSLContext:
+        made = _server_context()
+        made.load_cert_chain(*self._files)
+        return made
+
+    def _choose(self, handshake: ssl.SSLObject, *_: object) -> None:
+        handshake.context = self._newest
 
     def refresh(self) -> bool:
         """Take up changed files; False when there is nothing new, or nothing usable yet."""
@@ -115,8 +127,7 @@ class Certificate:
             stamp = stamp_of(*self._files)
             if stamp == self._stamp:
                 return False
-            _server_context().load_cert_chain(*self._files)
-            self.context.load_cert_chain(*self._files)
+            self._newest = self._load()
         except (OSError, ssl.SSLError) as error:
             log.warning("the certificate stays as it was reason=%s", error)
             return False
