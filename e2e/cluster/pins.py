@@ -129,6 +129,18 @@ _kueue = Module(
     version_variable="sigs.k8s.io/kueue/pkg/version.GitVersion",
     keep=("config",),
 )
+_versitygw = Module(
+    name="versitygw",
+    path="github.com/versity/versitygw",
+    version="v1.8.0",
+    checksum="h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=",
+)
+_fake_gcs = Module(
+    name="fake-gcs-server",
+    path="github.com/fsouza/fake-gcs-server",
+    version="v1.56.1",
+    checksum="h1:K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU=",
+)
 
 BINARIES = {
     "etcd": Binary(module=_etcd, package="./etcd"),
@@ -161,6 +173,8 @@ BINARIES = {
     "lws": Binary(module=_lws, package=f"{_lws.path}/cmd"),
     "kuberay": Binary(module=_kuberay, package=_kuberay.path),
     "twin": Binary(module=_twin, package="."),
+    "versitygw": Binary(module=_versitygw, package="./cmd/versitygw"),
+    "fake-gcs-server": Binary(module=_fake_gcs, package="."),
 }
 
 CONTROL_PLANE = ("etcd", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -180,3 +194,5 @@ CERT_MANAGER = ("cert-manager",)
 """Only a slow test needs it."""
 KUEUE = ("kueue",)
 """Only slow tests need it."""
+OBJECT_SERVERS = ("versitygw", "fake-gcs-server")
+"""Only slow tests and a benchmark of object stores need them."""

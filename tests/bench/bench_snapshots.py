@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import snapshots_bucket
 import snapshots_buffer
 import snapshots_state
 from figures import Figure
 
 
 def measure(gigabytes: str = "1") -> Iterator[Figure]:
-    """Saving, naming and restoring the learner's state; then the buffer, and a run of 1,000 snapshots."""
-    yield from snapshots_state.measure(int(float(gigabytes) * 2**30))
+    """Saving, naming and restoring the learner's state; a bucket; the buffer, and a run of 1,000 snapshots."""
+    num_bytes = int(float(gigabytes) * 2**30)
+    yield from snapshots_state.measure(num_bytes)
+    yield from snapshots_bucket.measure(num_bytes)
     yield from snapshots_buffer.measure()

@@ -103,8 +103,8 @@ def test_a_vector_is_cut_where_the_model_allows_it(client):
     assert refused.value.param == "dimensions"
 
 
-def test_langchains_embeddings_are_answered(served):
-    """What ``langchain-openai`` 1.7 sends with ``check_embedding_ctx_length=False``, and with its own tokens."""
+def test_lists_of_texts_and_of_tokens_are_answered_in_order_in_base64(served):
+    """The shapes of ``langchain-openai``, with and without ``check_embedding_ctx_length``; the client itself has not been run."""
     for given in (["first", "second"], [[20, 21, 22], [23]]):
         body = {"input": given, "model": "vec", "encoding_format": "base64"}
         answer = post(served, "/v1/embeddings", body).json()

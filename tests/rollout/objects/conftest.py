@@ -53,6 +53,56 @@ def google_bucket(google):
     return name
 
 
+@pytest.fixture(scope="session")
+def versity_endpoint(tmp_path_factory, credentials):
+    with kit.versity_server(tmp_path_factory.mktemp("versitygw")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_endpoint(tmp_path_factory):
+    with kit.fake_gcs_server(tmp_path_factory.mktemp("fake-gcs-server")) as endpoint:
+        yield endpoint
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An empty one of its own; ``uri`` is ``s3://NAME`` or ``gs://NAME``."""
+
+    uri: str
+    endpoint: str
+
+    @property
+    def scheme(self) -> str:
+        return self.uri.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        return self.uri.rpartition("/")[2]
+
+
+@pytest.fixture
+def new_bucket(request):
+    """Makes a bucket at one of ``SERVERS``, by its name."""
+
+    def make(server: str) -> Bucket:
+        name = f"b-{uuid.uuid4().hex[:16]}"
+        if server == "gs":
+            google = request.getfixturevalue("google")
+            google.buckets.add(name)
+            return Bucket(f"gs://{name}", google.url)
+        if server == "fake-gcs-server":
+            endpoint = request.getfixturevalue("fake_gcs_endpoint")
+            kit.google_client(endpoint).create_bucket(name)
+            return Bucket(f"gs://{name}", endpoint)
+        fixture = {"s3": "s3_endpoint", "versitygw": "versity_endpoint"}[server]
+        endpoint = request.getfixturevalue(fixture)
+        kit.s3_client(endpoint).create_bucket(Bucket=name)
+        return Bucket(f"s3://{name}", endpoint)
+
+    return make
+
+
 @dataclass
 class Place:
     """One place of objects: ``open`` gives another process's view, ``damage`` changes what is kept there."""
@@ -74,53 +124,37 @@ def folder_place(root: Path) -> Place:
     return Place(open=lambda: FilesystemStore(root), damage=damage, list=names)
 
 
-def bucket_place(endpoint: str, bucket: str, folder: Path) -> Place:
-    client = kit.s3_client(endpoint)
+def bucket_place(bucket: Bucket, folder: Path) -> Place:
+    """As another client of the server sees it: Amazon's or Google's own."""
+    client = kit.s3_client(bucket.endpoint) if bucket.scheme == "s3" else None
+    google = kit.google_client(bucket.endpoint).bucket(bucket.name) if client is None else None
 
     def damage(digest, data):
-        client.put_object(
-            Bucket=bucket, Key=f"runs/one/blake3/{digest[7:9]}/{digest[7:]}", Body=data
-        )
+        name = f"runs/one/blake3/{digest[7:9]}/{digest[7:]}"
+        if client is None:
+            google.blob(name).upload_from_string(data)
+        else:
+            client.put_object(Bucket=bucket.name, Key=name, Body=data)
 
     def names():
-        found = client.list_objects_v2(Bucket=bucket).get("Contents", [])
+        if client is None:
+            return [blob.name.rpartition("/")[2] for blob in google.list_blobs()]
+        found = client.list_objects_v2(Bucket=bucket.name).get("Contents", [])
         return [item["Key"].rpartition("/")[2] for item in found]
 
     def open_another():
-        return kit.s3_store(endpoint, bucket, folder / uuid.uuid4().hex)
+        where = folder / uuid.uuid4().hex
+        return kit.bucket_store(f"{bucket.uri}/runs/one", bucket.endpoint, where)
 
     return Place(open=open_another, damage=damage, list=names)
 
 
-def google_place(server: gcs_kit.GoogleServer, bucket: str, folder: Path) -> Place:
-    def damage(digest, data):
-        name = f"runs/one/blake3/{digest[7:9]}/{digest[7:]}"
-        server.objects[bucket, name] = gcs_kit.Stored(name, data, {})
-
-    def open_another():
-        uri = f"gs://{bucket}/runs/one"
-        return kit.bucket_store(uri, server.url, folder / uuid.uuid4().hex)
-
-    return Place(
-        open=open_another,
-        damage=damage,
-        list=lambda: [name.rpartition("/")[2] for name in server.names(bucket)],
-    )
-
-
-@pytest.fixture(
-    params=["folder", "coordinator", "gs", pytest.param("s3", marks=pytest.mark.process)],
-)
-def place(request, tmp_path):
+@pytest.fixture(params=["folder", "coordinator", *kit.SERVERS])
+def place(request, new_bucket, tmp_path):
     root = tmp_path / "objects"
     with ExitStack() as stack:
-        if request.param == "s3":
-            endpoint = request.getfixturevalue("s3_endpoint")
-            yield bucket_place(endpoint, request.getfixturevalue("bucket"), tmp_path / "caches")
-            return
-        if request.param == "gs":
-            google, bucket = (request.getfixturevalue(one) for one in ("google", "google_bucket"))
-            yield google_place(google, bucket, tmp_path / "caches")
+        if request.param not in ("folder", "coordinator"):
+            yield bucket_place(new_bucket(request.param), tmp_path / "caches")
             return
         local = folder_place(root)
         if request.param == "coordinator":

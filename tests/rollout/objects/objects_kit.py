@@ -18,8 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from aiohttp import web
 
+from cluster import build
 from cluster.control.ports import find_free_port
 from rollout.coordinator.server.app import build_guard
 from rollout.coordinator.server.callers import Caller, Unauthenticated
@@ -33,7 +35,17 @@ from rollout.objects.remote import RemoteStore
 from rollout.objects.retry import Patience
 
 START_SECONDS_MAX = 60.0
+ACCESS_KEY, SECRET_KEY = "AKIA-A-TEST", "a-secret-nobody-may-read"
 QUICK = Patience(tries_max=4, pause_first_seconds=0.01, pause_max_seconds=0.05)
+SERVERS = [
+    "gs",
+    pytest.param("s3", marks=pytest.mark.process),
+    pytest.param("versitygw", marks=[pytest.mark.process, pytest.mark.slow]),
+    pytest.param("fake-gcs-server", marks=[pytest.mark.process, pytest.mark.slow]),
+]
+"""Servers of buckets: ours of Google's API and moto's of S3's; in the slow tier one of each that others wrote."""
+CONDITIONAL = SERVERS[:-1]
+"""Those that keep all conditions: fake-gcs-server deletes whatever generation is named."""
 HASTY = replace(QUICK, slow_seconds=0.3, rate_min=1 << 20)
 """For tests of slowness only: a busy machine is slow, too."""
 
@@ -41,21 +53,62 @@ HASTY = replace(QUICK, slow_seconds=0.3, rate_min=1 << 20)
 @contextmanager
 def s3_server(folder: Path):
     """The address of an S3 server in a process of its own."""
-    port = find_free_port()
-    with (folder / "s3.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-        )
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
+    with served(folder, "s3", lambda port: [*command, str(port)]) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def versity_server(folder: Path):
+    """The address of versitygw over a folder: another S3 server, written by others, that keeps real files.
+
+    The credentials are those of ``set_credentials``.
+    """
+    data, beside = folder / "data", folder / "sidecar"
+    data.mkdir()
+    beside.mkdir()
+    keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", "us-east-1"]
+    store = ["posix", "--sidecar", str(beside), str(data)]
+
+    def command(port: int) -> list[str]:
+        return [_built("versitygw"), "--port", f"127.0.0.1:{port}", *keys, *store]
+
+    with served(folder, "versitygw", command) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def fake_gcs_server(folder: Path):
+    """The address of fake-gcs-server, which keeps objects as files: another server of Google's API, written by others."""
+
+    def command(port: int) -> list[str]:
+        where = ["-host", "127.0.0.1", "-port", str(port), "-scheme", "http"]
+        own = ["-external-url", f"http://127.0.0.1:{port}", "-public-host", f"127.0.0.1:{port}"]
+        kept = ["-backend", "filesystem", "-filesystem-root", str(folder / "data")]
+        return [_built("fake-gcs-server"), *where, *own, *kept]
+
+    with served(folder, "fake-gcs-server", command) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def _built(name: str) -> str:
+    build.ensure([name])
+    return str(build.path(name))
+
+
+@contextmanager
+def served(folder: Path, name: str, command: Callable[[int], list[str]]):
+    """The port of loopback on which ``command`` (given the port) listens, in a process that ends with the block."""
+    port, log = find_free_port(), folder / f"{name}.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command(port), cwd=folder, stdout=stream, stderr=stream)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
         while not _listens(port):
-            assert process.poll() is None, (folder / "s3.log").read_text()
-            assert time.monotonic() < deadline, "the S3 server did not start"
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"{name} did not start"
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
+        yield port
     finally:
         process.terminate()
         process.wait(60)
@@ -70,6 +123,17 @@ def s3_client(endpoint: str):
     import boto3
 
     return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+
+def google_client(endpoint: str):
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    return storage.Client(
+        project="test",
+        credentials=AnonymousCredentials(),
+        client_options={"api_endpoint": endpoint},
+    )
 
 
 def s3_store(endpoint: str, bucket: str, folder: Path, patience: Patience = QUICK) -> RemoteStore:
@@ -302,6 +366,6 @@ def set_credentials(patch) -> None:
     for name in list(os.environ):
         if name.startswith("AWS_"):
             patch.delenv(name)
-    patch.setenv("AWS_ACCESS_KEY_ID", "AKIA-A-TEST")
-    patch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-nobody-may-read")
+    patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -26,17 +26,13 @@ pytestmark = [STRIDES, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(params=["gs", pytest.param("s3", marks=[pytest.mark.process, pytest.mark.slow])])
-def bucket(request, tmp_path, monkeypatch):
+def bucket(request, new_bucket, tmp_path, monkeypatch):
     """Places of one bucket, by name, as a process that begins now opens them."""
     monkeypatch.setenv("ROLLOUT_SCRATCH", str(tmp_path / "cache"))
-    if request.param == "gs":
-        name, endpoint = "google_bucket", request.getfixturevalue("google").url
-    else:
-        name, endpoint = "bucket", request.getfixturevalue("s3_endpoint")
-    uri = f"{request.param}://{request.getfixturevalue(name)}/team"
+    made = new_bucket(request.param)
 
     def where(place):
-        return WhereToLook(object_path=f"{uri}/{place}", endpoint=endpoint)
+        return WhereToLook(object_path=f"{made.uri}/team/{place}", endpoint=made.endpoint)
 
     return where
 

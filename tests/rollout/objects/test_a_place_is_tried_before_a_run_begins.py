@@ -19,20 +19,15 @@ def storage(uri, endpoint=None):
     return Storage.model_validate({"uri": uri, "endpoint": endpoint})
 
 
-@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.process)])
-def place(request):
-    if request.param == "gs":
-        server = request.getfixturevalue("google")
-        name, endpoint = request.getfixturevalue("google_bucket"), server.url
-    else:
-        name, endpoint = request.getfixturevalue("bucket"), request.getfixturevalue("s3_endpoint")
-    return request.param, name, endpoint
+@pytest.fixture(params=kit.SERVERS)
+def place(request, new_bucket):
+    return new_bucket(request.param)
 
 
 def test_one_that_lets_it_work_says_nothing_and_is_left_as_it_was(place):
-    kind, name, endpoint = place
-    assert require_place(storage(f"{kind}://{name}/team", endpoint)) == ""
-    remote = open_bucket(parse_bucket(f"{kind}://{name}/team", endpoint=endpoint))
+    uri = f"{place.uri}/team"
+    assert require_place(storage(uri, place.endpoint)) == ""
+    remote = open_bucket(parse_bucket(uri, endpoint=place.endpoint))
     assert remote.keys("") == []
 
 

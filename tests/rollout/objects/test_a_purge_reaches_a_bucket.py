@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from ledger_kit import IDENTITY
+from objects_kit import SERVERS
 from snapshot_kit import make_run, snapshot
 
 from rollout.entrypoints.errands.purge import open_snapshot_place, purge
@@ -22,16 +23,12 @@ from rollout_api.worker import PurgeOrder, RunIdentity
 MINE, OTHER = "11111111-aaaa", "22222222-bbbb"
 
 
-@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.process)])
-def storage(request, tmp_path, monkeypatch):
+@pytest.fixture(params=SERVERS)
+def storage(request, new_bucket, tmp_path, monkeypatch):
     """The place of a namespace in a bucket, as a pod is told it."""
     monkeypatch.setenv("ROLLOUT_SCRATCH", str(tmp_path / "cache"))
-    if request.param == "gs":
-        bucket, endpoint = "google_bucket", request.getfixturevalue("google").url
-    else:
-        bucket, endpoint = "bucket", request.getfixturevalue("s3_endpoint")
-    uri = f"{request.param}://{request.getfixturevalue(bucket)}/team/default"
-    return Storage.model_validate({"uri": uri, "endpoint": endpoint})
+    made = new_bucket(request.param)
+    return Storage.model_validate({"uri": f"{made.uri}/team/default", "endpoint": made.endpoint})
 
 
 def order(storage, uid=IDENTITY.uid, ledger="Gone"):

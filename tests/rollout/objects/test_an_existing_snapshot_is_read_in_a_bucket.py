@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from ledger_kit import IDENTITY
+from objects_kit import SERVERS
 from snapshot_kit import make_run, snapshot
 
 from rollout.entrypoints.errands.adopt import render
@@ -19,15 +20,11 @@ from rollout_api.worker import AdoptOrder
 from rollout_operator.snapshot.answers import parse_answer
 
 
-@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.process)])
-def where(request, tmp_path, monkeypatch):
+@pytest.fixture(params=SERVERS)
+def where(request, new_bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("ROLLOUT_SCRATCH", str(tmp_path / "cache"))
-    if request.param == "gs":
-        bucket, endpoint = "google_bucket", request.getfixturevalue("google").url
-    else:
-        bucket, endpoint = "bucket", request.getfixturevalue("s3_endpoint")
-    uri = f"{request.param}://{request.getfixturevalue(bucket)}/archive/{IDENTITY.uid}"
-    return WhereToLook(object_path=uri, endpoint=endpoint)
+    made = new_bucket(request.param)
+    return WhereToLook(object_path=f"{made.uri}/archive/{IDENTITY.uid}", endpoint=made.endpoint)
 
 
 @pytest.fixture

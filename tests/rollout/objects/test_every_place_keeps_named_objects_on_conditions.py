@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from objects_kit import CONDITIONAL
 
-from rollout.errors import PreconditionFailed, StoreError
+from rollout.errors import PlaceUnreachable, PreconditionFailed, StoreError
 from rollout.objects import gcs, s3
 from rollout.objects.named.contract import NAMED_BYTES_MAX
 from rollout.objects.places import open_named
@@ -16,17 +17,13 @@ from rollout.objects.places import open_named
 MAX = 1 << 20
 
 
-@pytest.fixture(params=["folder", "gs", pytest.param("s3", marks=pytest.mark.process)])
-def opened(request, tmp_path):
+@pytest.fixture(params=["folder", *CONDITIONAL])
+def opened(request, new_bucket, tmp_path):
     """Opens another process's view of the place."""
     if request.param == "folder":
         return lambda: open_named((tmp_path / "named").as_uri())
-    if request.param == "gs":
-        bucket, endpoint = "google_bucket", request.getfixturevalue("google").url
-    else:
-        bucket, endpoint = "bucket", request.getfixturevalue("s3_endpoint")
-    uri = f"{request.param}://{request.getfixturevalue(bucket)}/team/runs"
-    return lambda: open_named(uri, endpoint=endpoint)
+    made = new_bucket(request.param)
+    return lambda: open_named(f"{made.uri}/team/runs", endpoint=made.endpoint)
 
 
 @pytest.fixture
@@ -191,3 +188,11 @@ def test_any_history_is_that_of_a_table_with_compare_and_swap(objects, history):
 def test_a_place_that_keeps_its_conditions_passes_and_nothing_is_left(objects):
     objects.require()
     assert names(objects) == []
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_server_that_keeps_some_conditions_only_is_refused(new_bucket):
+    made = new_bucket("fake-gcs-server")
+    with pytest.raises(PlaceUnreachable, match="does not keep the conditions of writes"):
+        open_named(f"{made.uri}/team", endpoint=made.endpoint).require()

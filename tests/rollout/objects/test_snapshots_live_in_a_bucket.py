@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from ledger_kit import IDENTITY
+from objects_kit import SERVERS
 from snapshot_kit import make_run, open_at, snapshot
 
 from rollout.errors import SnapshotRefused
@@ -20,17 +21,13 @@ from rollout.snapshots.signing import open_signer
 from rollout.snapshots.verifying import find_snapshot_damage
 
 
-@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.process)])
-def where(request, tmp_path, monkeypatch):
+@pytest.fixture(params=SERVERS)
+def where(request, new_bucket, tmp_path, monkeypatch):
     """The bucket, as a command names it; copies of its objects lie in a scratch folder."""
     monkeypatch.setenv("ROLLOUT_SCRATCH", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another installation"))
-    if request.param == "gs":
-        bucket, endpoint = "google_bucket", request.getfixturevalue("google").url
-    else:
-        bucket, endpoint = "bucket", request.getfixturevalue("s3_endpoint")
-    uri = f"{request.param}://{request.getfixturevalue(bucket)}/team/kept"
-    return WhereToLook(object_path=uri, endpoint=endpoint)
+    made = new_bucket(request.param)
+    return WhereToLook(object_path=f"{made.uri}/team/kept", endpoint=made.endpoint)
 
 
 @pytest.fixture

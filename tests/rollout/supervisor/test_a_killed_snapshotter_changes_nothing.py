@@ -70,7 +70,7 @@ class Snapshotters:
         self._thread.join(400)
 
 
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", range(100, 200))
 def test_beside_a_run_that_is_killed(seed, undisturbed, tmp_path):
     job = start_job(tmp_path / "runs", lease_seconds=LEASE_SECONDS, steps_max=0)
     job.wait_until(lambda status: status.step >= 0)
