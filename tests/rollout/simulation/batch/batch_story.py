@@ -280,7 +280,8 @@ def build_world(scenario: Scenario, folder: Path, draw: random.Random) -> World:
     write_rows(path)
     document = {"data": {"jsonl": {"uri": str(path)}}, "samplesPerPrompt": SAMPLES}
     document["sampling"] = {"maxNewTokens": NEW_TOKENS}
-    source = open_batch(Infer.model_validate(document))
+    infer = Infer.model_validate(document)
+    source = open_batch(infer)
     rows = BatchRows(source=source, asked=list(source.order()), refused=source.refused)
     plan = scenario.plan
     evaluation = replace(plan.evaluations[0], num_prompts=len(rows.asked))
@@ -289,7 +290,7 @@ def build_world(scenario: Scenario, folder: Path, draw: random.Random) -> World:
     config: Any = SimpleNamespace(
         layout=SimpleNamespace(ledger_path=str(folder / "ledger.db")),
         run=SimpleNamespace(uid=plan.uid),
-        spec=SimpleNamespace(storage=None),
+        spec=SimpleNamespace(storage=None, infer=infer),
     )
     writer = BatchWriter(config=config, rows=rows, folder=folder / "results", logprobs=True)
     world.results = DyingWriter(world, writer)
