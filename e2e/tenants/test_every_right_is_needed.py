@@ -22,11 +22,9 @@ ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"}
 WITHOUT_A_CALL = {
     Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update"),
     Right(group="rollout.dev", resource="rolloutendpoints/finalizers", verb="update"),
-    Right(
-        group="rbac.authorization.k8s.io",
-        resource="clusterroles",
-        verb="bind",
-        name="rollout-coordinator",
+    *(
+        Right(group="rbac.authorization.k8s.io", resource="clusterroles", verb="bind", name=role)
+        for role in ("rollout-coordinator", "rollout-coordinator-sandboxes")
     ),
 }
 """Checked by the API server as a child is made that names its run as owner, or a role."""
