@@ -122,8 +122,9 @@ def test_coordinators_have_a_role_of_their_own_that_the_operator_may_bind(mode, 
     rules = [rule for one in of_kind(made, "Role", "ClusterRole") for rule in one["rules"]]
     binding = [rule for rule in rules if "bind" in rule["verbs"]]
     assert len(binding) == number
+    bound = [name, f"{name}-sandboxes"] if mode == "default" else [name]
     for rule in binding:
-        assert (rule["resources"], rule["resourceNames"]) == ([resource], [name])
+        assert (rule["resources"], rule["resourceNames"]) == ([resource], bound)
     environment = {
         one["name"]: one.get("value")
         for one in pods(made)["rollout-operator"]["containers"][0]["env"]
