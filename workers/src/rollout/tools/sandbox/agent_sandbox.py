@@ -12,19 +12,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from rollout.errors import InfrastructureError
-from rollout.tools.sandbox.bubblewrap import (
-    ANSWER_SECONDS_MARGIN,
-    PYTHONS,
-    Bubblewrap,
-    BubblewrapSandbox,
-    CommandAnswer,
-    SandboxReady,
-    as_result,
-    come_up,
-)
+from rollout.tools.sandbox.bubblewrap import PYTHONS, Bubblewrap, BubblewrapSandbox, come_up
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits
 from rollout.tools.sandbox.host import own_python
-from rollout.tools.sandbox.process import SpawnedProcess
+from rollout.tools.sandbox.process import (
+    ANSWER_SECONDS_MARGIN,
+    CommandAnswer,
+    SandboxReady,
+    SpawnedProcess,
+    as_result,
+)
 
 PORT = 8000
 TESTS, LOGS = "/tmp/.tests", "/tmp/.logs"  # noqa: S108 - in the sandbox

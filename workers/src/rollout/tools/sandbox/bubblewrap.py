@@ -23,54 +23,26 @@ import msgspec
 
 from rollout.errors import InfrastructureError
 from rollout.tools.sandbox.arguments import bubblewrap_argv, zygote_argv
-from rollout.tools.sandbox.contract import (
-    Cause,
-    CommandResult,
-    SandboxLimits,
-    Stream,
-    check_command,
-)
+from rollout.tools.sandbox.contract import CommandResult, SandboxLimits, check_command
 from rollout.tools.sandbox.forked import NotForkedError, Zygote
 from rollout.tools.sandbox.host import Host, own_python
-from rollout.tools.sandbox.process import SandboxProcess, SpawnedProcess
+from rollout.tools.sandbox.process import (
+    ANSWER_SECONDS_MARGIN,
+    Conversation,
+    SandboxProcess,
+    SandboxReady,
+    SpawnedProcess,
+)
 from rollout.tools.sandbox.seccomp import build_filter, machine_calls
 from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, check_files
 
 START_SECONDS_MAX = 60.0
 """How long one may take to come up, on a machine that is busy."""
-ANSWER_SECONDS_MARGIN = 15.0
-"""How long after a command's own limit its answer may come."""
 STARTS_MAX = 4
 """Sandboxes that come up at a time."""
 PYTHONS = frozenset({"python", "python3"})
 
 T = TypeVar("T")
-
-
-class StreamAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    """One of its streams."""
-
-    head: bytes
-    tail: bytes
-    num_bytes: int
-
-
-class CommandAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    """Process 1's frame about a command that has ended. ``files`` are the beginnings of those that were asked for."""
-
-    cause: Cause
-    code: int
-    stdout: StreamAnswer
-    stderr: StreamAnswer
-    num_left: int
-    files: dict[str, bytes] = {}
-
-
-class SandboxReady(msgspec.Struct, forbid_unknown_fields=True):
-    """Process 1's first frame. ``why`` there is no sandbox."""
-
-    ready: bool
-    why: str = ""
 
 
 class Bubblewrap:
@@ -214,8 +186,9 @@ class BubblewrapSandbox:
         self._process = process
         self._limits = limits
         self._lock = asyncio.Lock()
-        self._num_commands = 0
-        self._until = asyncio.get_running_loop().time() + limits.lifetime_seconds
+        self._words = Conversation(
+            process.stdout, process.stdin, limits, lambda _: "the sandbox has ended"
+        )
         self._closed = False
 
     @property
@@ -240,58 +213,28 @@ class BubblewrapSandbox:
         """As ``Sandbox.run``."""
         check_command(argv, stdin, self._limits)
         allowed = min(self._limits.seconds, seconds or self._limits.seconds)
+        request = {"argv": argv, "stdin": stdin, "seconds": allowed}
         async with self._lock:
-            self._count()
+            if self._closed:
+                raise InfrastructureError("this sandbox has ended")
+            self._words.count()
             try:
-                request = {"argv": argv, "stdin": stdin, "seconds": allowed}
-                answer = await asyncio.wait_for(self._ask(request), allowed + ANSWER_SECONDS_MARGIN)
+                asking = self._words.ask(request)
+                return await asyncio.wait_for(asking, allowed + ANSWER_SECONDS_MARGIN)
             except TimeoutError as error:
                 await self.close()
                 raise InfrastructureError("a sandbox did not answer and was ended") from error
             except BaseException:
                 await self.close()
                 raise
-        return as_result(answer)
-
-    def _count(self) -> None:
-        if self._closed:
-            raise InfrastructureError("this sandbox has ended")
-        self._num_commands += 1
-        if self._num_commands > self._limits.commands:
-            raise ValueError(f"this sandbox has run its {self._limits.commands} commands")
-        if asyncio.get_running_loop().time() > self._until:
-            raise InfrastructureError(
-                f"this sandbox is older than {self._limits.lifetime_seconds:g} s"
-            )
-
-    async def _ask(self, request: object) -> CommandAnswer:
-        await self.send(request)
-        return await self.receive(CommandAnswer)
 
     async def send(self, message: object) -> None:
         """Say a frame to process 1. Raises InfrastructureError."""
-        data = msgspec.json.encode(message)
-        stream = self._process.stdin
-        try:
-            stream.write(len(data).to_bytes(4, "big") + data)
-            await stream.drain()
-        except (ConnectionError, OSError) as error:
-            raise InfrastructureError("the sandbox has ended") from error
+        await self._words.send(message)
 
     async def receive(self, kind: type[T]) -> T:
         """Process 1's next frame. Raises InfrastructureError."""
-        stream = self._process.stdout
-        try:
-            size = int.from_bytes(await stream.readexactly(4), "big")
-            if size > 4 * self._limits.output_bytes + (64 << 10):
-                raise InfrastructureError(f"the sandbox answered with {size} bytes")
-            return msgspec.json.decode(await stream.readexactly(size), type=kind)
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise InfrastructureError("the sandbox has ended") from error
-        except msgspec.MsgspecError as error:
-            raise InfrastructureError(
-                f"the sandbox answered with what is no result: {error}"
-            ) from error
+        return await self._words.receive(kind)
 
     async def end_and_tell(self) -> str:
         """End it; what bubblewrap said about why, in one line."""
@@ -303,17 +246,6 @@ class BubblewrapSandbox:
         self._closed = True
         self._process.kill()
         await self._process.wait()
-
-
-def as_result(answer: CommandAnswer) -> CommandResult:
-    """What process 1 said of a command."""
-    return CommandResult(
-        cause=answer.cause,
-        code=answer.code,
-        stdout=Stream(**{name: getattr(answer.stdout, name) for name in Stream.__slots__}),
-        stderr=Stream(**{name: getattr(answer.stderr, name) for name in Stream.__slots__}),
-        num_left=answer.num_left,
-    )
 
 
 @contextlib.contextmanager

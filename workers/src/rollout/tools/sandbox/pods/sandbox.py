@@ -8,38 +8,26 @@ what ran in it was past its memory: that is the policy's doing.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import hmac
 import os
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
-
-import msgspec
+from typing import Protocol
 
 from rollout.common.quantities import parse_quantity
 from rollout.errors import InfrastructureError, SpecError
-from rollout.tools.sandbox.bubblewrap import (
-    ANSWER_SECONDS_MARGIN,
-    CommandAnswer,
-    SandboxReady,
-    as_result,
-)
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits, Stream, check_command
 from rollout.tools.sandbox.pods.program import pod_filters
+from rollout.tools.sandbox.process import ANSWER_SECONDS_MARGIN, Conversation, SandboxReady
 
 DIAL_SECONDS_MAX = 30.0
 """How long a pod that is ready may take to answer."""
 DIAL_PAUSE_SECONDS = 0.1
 NONCE_BYTES = 32
-FRAME_BYTES_MAX = 8 << 20
-"""As ``inside.py`` takes them."""
 
 OVERHEAD_BYTES = 128 << 20
 """Of a pod's memory: for process 1, and for what a program takes between two looks at it."""
-
-T = TypeVar("T")
 
 
 def program_memory(memory: str) -> int:
@@ -148,16 +136,16 @@ class PodSandbox:
         broker: SandboxBroker,
     ) -> None:
         self._grant, self._limits, self._broker = grant, limits, broker
-        self._reader, self._writer = reader, writer
-        self._lock = asyncio.Lock()
-        self._num_commands = 0
-        self._until = asyncio.get_running_loop().time() + limits.lifetime_seconds
+        self._writer, self._lock = writer, asyncio.Lock()
+        self._words = Conversation(
+            reader, writer, limits, lambda why: f"sandbox pod {grant.name} has ended: {why}"
+        )
         self._closed = False
 
     async def start(self) -> None:
         """Send the limits and the filter, and wait for process 1. Raises InfrastructureError."""
-        await self._send({**asdict(self._limits), "filters": pod_filters()})
-        await self._receive(SandboxReady)
+        await self._words.send({**asdict(self._limits), "filters": pod_filters()})
+        await self._words.receive(SandboxReady)
 
     async def run(
         self, argv: tuple[str, ...], *, stdin: bytes = b"", seconds: float | None = None
@@ -165,13 +153,14 @@ class PodSandbox:
         """As ``Sandbox.run``."""
         check_command(argv, stdin, self._limits)
         allowed = min(self._limits.seconds, seconds or self._limits.seconds)
-        request = {"argv": argv, "stdin": base64.b64encode(stdin).decode(), "seconds": allowed}
+        request = {"argv": argv, "stdin": stdin, "seconds": allowed}
         async with self._lock:
-            self._count()
+            if self._closed:
+                raise InfrastructureError("this sandbox has ended")
+            self._words.count()
             try:
                 async with asyncio.timeout(allowed + ANSWER_SECONDS_MARGIN):
-                    await self._send(request)
-                    return as_result(await self._receive(CommandAnswer))
+                    return await self._words.ask(request)
             except InfrastructureError:
                 if await self._end(lost=True):
                     return CommandResult(cause="memory", code=-9, stdout=Stream(), stderr=Stream())
@@ -184,45 +173,6 @@ class PodSandbox:
             except BaseException:
                 await self.close()
                 raise
-
-    def _count(self) -> None:
-        if self._closed:
-            raise InfrastructureError("this sandbox has ended")
-        self._num_commands += 1
-        if self._num_commands > self._limits.commands:
-            raise ValueError(f"this sandbox has run its {self._limits.commands} commands")
-        if asyncio.get_running_loop().time() > self._until:
-            raise InfrastructureError(
-                f"this sandbox is older than {self._limits.lifetime_seconds:g} s"
-            )
-
-    async def _send(self, message: object) -> None:
-        data = msgspec.json.encode(message)
-        if len(data) > FRAME_BYTES_MAX:
-            raise ValueError(
-                f"the command has {len(data)} bytes, a sandbox takes {FRAME_BYTES_MAX} at most"
-            )
-        try:
-            self._writer.write(len(data).to_bytes(4, "big") + data)
-            await self._writer.drain()
-        except OSError as error:
-            raise self._lost(error) from error
-
-    async def _receive(self, kind: type[T]) -> T:
-        try:
-            size = int.from_bytes(await self._reader.readexactly(4), "big")
-            if size > 4 * self._limits.output_bytes + (64 << 10):
-                raise InfrastructureError(f"the sandbox answered with {size} bytes")
-            return msgspec.json.decode(await self._reader.readexactly(size), type=kind)
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise self._lost(error) from error
-        except msgspec.MsgspecError as error:
-            raise InfrastructureError(
-                f"the sandbox answered with what is no result: {error}"
-            ) from error
-
-    def _lost(self, error: Exception) -> InfrastructureError:
-        return InfrastructureError(f"sandbox pod {self._grant.name} has ended: {error}")
 
     async def close(self) -> None:
         """End everything in it; idempotent."""
