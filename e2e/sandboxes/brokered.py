@@ -22,6 +22,7 @@ from worlds import PLATFORM, SPEC, build_inputs
 import charts
 from cluster.kubectl import Kubectl
 from cluster.nodes import containers, images
+from rollout.actor.sandboxes import as_grant
 from rollout.coordinator.sandboxes.broker import PodBroker, PodOwner
 from rollout.coordinator.sandboxes.pod_api import ApiPods
 from rollout.coordinator.sandboxes.pool import Pool, PoolBounds
@@ -161,13 +162,7 @@ class Desk:
         while time.monotonic() < until:
             given = await self._broker.claim(self._run, ask)
             if given.name:
-                return SandboxGrant(
-                    name=given.name,
-                    address=given.address,
-                    port=given.port,
-                    secret=given.secret,
-                    key=given.key,
-                )
+                return as_grant(given)
         raise AssertionError(f"no pod: {given.reason}")
 
     async def release(self, name: str, *, lost: bool) -> bool:

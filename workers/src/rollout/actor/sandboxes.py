@@ -22,6 +22,17 @@ CALLS_MAX = 4
 """That wait at a time: each holds a thread."""
 
 
+def as_grant(given: m.SandboxClaimed) -> SandboxGrant:
+    """The pod that a broker's answer gives."""
+    return SandboxGrant(
+        name=given.name,
+        address=given.address,
+        port=given.port,
+        secret=given.secret,
+        key=given.key,
+    )
+
+
 class RunSandboxes:
     """The broker of the run, as ``SandboxBroker``."""
 
@@ -43,13 +54,7 @@ class RunSandboxes:
         while True:
             given = await self._call(routes.CLAIM_SANDBOX, ask)
             if given.name:
-                return SandboxGrant(
-                    name=given.name,
-                    address=given.address,
-                    port=given.port,
-                    secret=given.secret,
-                    key=given.key,
-                )
+                return as_grant(given)
             if time.monotonic() > until:
                 raise InfrastructureError(
                     f"no sandbox pod within {CLAIM_SECONDS_MAX:g} s: {given.reason}"

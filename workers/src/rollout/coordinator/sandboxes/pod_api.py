@@ -5,24 +5,17 @@ Nothing else is asked for, and the admission policy of the installation holds wh
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import aiohttp
 import msgspec
 
 from rollout.common.bounded import UNREADABLE
 from rollout.coordinator.sandboxes.pool import PodSeen
-from rollout.errors import CoordinatorError
-from rollout.protocol.auth import read_account_token
-from rollout.protocol.tls import Trust, require_safe
+from rollout.coordinator.status.api_server import TROUBLES, ApiServer
 from rollout_api.worker import ProgressWriting
 
-CALL_SECONDS_MAX = 10.0
 PODS_MAX = 2000
 ENDED = frozenset({"Succeeded", "Failed"})
 OUT_OF_MEMORY = "OOMKilled"
@@ -132,10 +125,8 @@ class ApiPods:
     """The cluster's, by the coordinator's own account."""
 
     def __init__(self, api: ProgressWriting, namespace: str, selector: str) -> None:
-        require_safe(api.api_url)
-        self._api, self._selector = api, selector
-        self._trust = None if api.ca_file is None else Trust(Path(api.ca_file))
-        self._url = f"{api.api_url.rstrip('/')}/api/v1/namespaces/{namespace}/pods"
+        self._server, self._selector = ApiServer(api), selector
+        self._url = f"{self._server.url}/api/v1/namespaces/{namespace}/pods"
 
     async def create(self, manifest: Mapping[str, Any]) -> None:
         """As ``PodApi.create``."""
@@ -161,18 +152,12 @@ class ApiPods:
         gone: bool = False,
     ) -> bytes:
         try:
-            token = await asyncio.to_thread(read_account_token, Path(self._api.token_file))
-            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            context = ssl.create_default_context() if self._trust is None else self._trust.context()
             async with (
-                aiohttp.ClientSession(
-                    timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
-                    connector=aiohttp.TCPConnector(ssl=context),
-                ) as session,
-                session.request(method, url, params=query, data=body, headers=headers) as answer,
+                self._server.session("application/json") as session,
+                session.request(method, url, params=query, data=body) as answer,
             ):
                 said = await answer.read()
-        except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
+        except TROUBLES as error:
             raise PodRefused(f"{type(error).__name__}: {error}") from error
         if answer.status < HTTPStatus.BAD_REQUEST:
             return said

@@ -7,13 +7,10 @@ the API server. Nothing depends on it being written: a refusal is logged once an
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import Protocol
 
 import aiohttp
@@ -22,10 +19,8 @@ from blake3 import blake3
 
 from rollout.common.bounded import UNREADABLE
 from rollout.coordinator.context import RunContext, wait_for
+from rollout.coordinator.status.api_server import TROUBLES, ApiServer
 from rollout.coordinator.status.progress import describe_progress, stamp
-from rollout.errors import CoordinatorError
-from rollout.protocol.auth import read_account_token
-from rollout.protocol.tls import Trust, require_safe
 from rollout_api import API_VERSION
 from rollout_api.names import MANAGER_PROGRESS
 from rollout_api.v1alpha1.run_status import Progress
@@ -33,7 +28,6 @@ from rollout_api.worker import ProgressWriting, RunIdentity
 
 log = logging.getLogger(__name__)
 
-WRITE_SECONDS_MAX = 10.0
 AT_ONCE_SECONDS = 1.0
 """The least time between two writes, however urgent."""
 FAILED_FIRST_SECONDS, FAILED_MAX_SECONDS = 2.0, 60.0
@@ -59,11 +53,9 @@ class ApiWriter:
     """The API server of the cluster, by the coordinator's own account."""
 
     def __init__(self, wanted: ProgressWriting, run: RunIdentity) -> None:
-        require_safe(wanted.api_url)
-        self._wanted, self._run = wanted, run
-        self._trust = None if wanted.ca_file is None else Trust(Path(wanted.ca_file))
+        self._server, self._run = ApiServer(wanted), run
         self._url = (
-            f"{wanted.api_url.rstrip('/')}/apis/{API_VERSION}/namespaces/{run.namespace}"
+            f"{self._server.url}/apis/{API_VERSION}/namespaces/{run.namespace}"
             f"/rolloutruns/{run.name}/status?fieldManager={MANAGER_PROGRESS}&force=true"
         )
 
@@ -74,26 +66,14 @@ class ApiWriter:
         the write itself is bound to what was seen by its resource version.
         """
         try:
-            token = await asyncio.to_thread(read_account_token, Path(self._wanted.token_file))
-            limit = aiohttp.ClientTimeout(total=WRITE_SECONDS_MAX)
-            connector = aiohttp.TCPConnector(ssl=self._context())
-            headers = {
-                "Authorization": f"Bearer {token}",
-                "Content-Type": "application/apply-patch+yaml",
-            }
-            async with aiohttp.ClientSession(
-                timeout=limit, connector=connector, headers=headers
-            ) as session:
+            async with self._server.session("application/apply-patch+yaml") as session:
                 seen = await self.apply(session, build_patch(self._run, progress), dry=True)
                 if seen.metadata.uid != self._run.uid:
                     raise Unwritten(f"{self._run.name} is another run of this name by now")
                 version = seen.metadata.resource_version
                 await self.apply(session, build_patch(self._run, progress, version), dry=False)
-        except (aiohttp.ClientError, TimeoutError, OSError, CoordinatorError) as error:
+        except TROUBLES as error:
             raise Unwritten(f"{type(error).__name__}: {error}") from error
-
-    def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context() if self._trust is None else self._trust.context()
 
     async def apply(self, session: aiohttp.ClientSession, body: bytes, *, dry: bool) -> Applied:
         """Apply, or say what would come of it. Raises Unwritten and what a connection raises."""
