@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.engines.pooled.module import PooledInput
+from rollout.inference.embedded_server.orders import OrdersFull
 from rollout.inference.embedded_server.settings import EmbeddedSettings
 from rollout.inference.pooled_server.computing import (
     ROW_TOKENS_MAX,
     SPREAD_MAX,
-    ComputingFull,
     ComputingThread,
     PooledJob,
     cut_rows,
@@ -119,7 +119,7 @@ def test_more_than_may_wait_are_refused():
     for one in told:
         try:
             thread.submit(one.job)
-        except ComputingFull:
+        except OrdersFull:
             refused += 1
     assert refused >= 8 - 3
     thread.stop()

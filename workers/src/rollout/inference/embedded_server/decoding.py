@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 
 from rollout.engines.embedded.batch import BatchSize, Decoder, DecodingBatch
-from rollout.inference.embedded_server.orders import DecodeOrder
+from rollout.inference.embedded_server.orders import DecodeOrder, OrdersFull
 from rollout.inference.embedded_server.sampling import PickedToken, RowSampler, pick_rows
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,6 @@ IDLE_SECONDS = 1.0
 
 Tell = Callable[[int, PickedToken | None, str | None], None]
 """Sample's place, its next token, and how it ended; a token of None with ``error``: the decoder has failed."""
-
-
-class DecoderFull(Exception):  # noqa: N818 - a state
-    """As many orders wait as may."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -89,11 +85,11 @@ class DecodeThread:
         return sum(len(one.rows) for one in self._running)
 
     def submit(self, job: DecodeJob) -> None:
-        """Take an order. Raises DecoderFull."""
+        """Take an order. Raises OrdersFull."""
         try:
             self._waiting.put_nowait(job)
         except queue.Full as error:
-            raise DecoderFull("too many orders wait") from error
+            raise OrdersFull("too many orders wait") from error
 
     def stop(self) -> None:
         """End the thread after its present token."""

@@ -64,6 +64,10 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 """Values of what it cannot do that ask for nothing."""
 
 
+class OrdersFull(Exception):  # noqa: N818 - a state
+    """As many orders wait as may."""
+
+
 class OrderRefused(Exception):  # noqa: N818 - an answer, not a fault
     """A body that cannot be answered. ``param`` names the field."""
 

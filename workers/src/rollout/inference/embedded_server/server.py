@@ -7,7 +7,6 @@ frees its place before the next token. Ends at SIGTERM with what is under way to
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,16 +14,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from rollout.common.stacks import heed_end
 from rollout.inference.embedded_server.answers import DONE, AnswerShape, GrownSample, error_body
-from rollout.inference.embedded_server.decoding import DecodeJob, DecoderFull, DecodeThread
+from rollout.inference.embedded_server.decoding import DecodeJob, DecodeThread
+from rollout.inference.embedded_server.http import (
+    JSON_TYPE,
+    build_app,
+    model_failed,
+    read_object,
+    serve,
+    tokens_response,
+)
 from rollout.inference.embedded_server.orders import (
     DecodeOrder,
     OrderFacts,
-    OrderRefused,
     read_chat,
     read_completion,
     read_prompt,
@@ -33,11 +37,6 @@ from rollout.inference.embedded_server.orders import (
 from rollout.inference.embedded_server.sampling import PickedToken
 from rollout.inference.embedded_server.settings import EmbeddedSettings
 from rollout.inference.embedded_server.texts import GrowingText
-
-log = logging.getLogger(__name__)
-
-BODY_BYTES_MAX = 16 << 20
-JSON_TYPE = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,57 +54,20 @@ async def serve_embedded(
     settings: EmbeddedSettings, facts: OrderFacts, decoder: DecodeThread
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    heed_end(stop.set, asyncio.get_running_loop(), shows=lambda: False)
     serving = _Serving(settings=settings, facts=facts, decoder=decoder)
-    runner = web.AppRunner(
-        _build_app(serving),
-        access_log=None,
-        handle_signals=False,
-        handler_cancellation=True,
-        shutdown_timeout=1.0,
-    )
-    await runner.setup()
-    await web.UnixSite(runner, settings.socket).start()
-    log.info("serving model=%s socket=%s", settings.name, settings.socket)
-    await stop.wait()
-    decoder.stop()
-    await runner.cleanup()
+    await serve(_build_app(serving), settings, decoder)
 
 
 def _build_app(serving: _Serving) -> web.Application:
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_refusals])
-    app.router.add_get("/health", partial(_health, serving))
+    app = build_app(serving.decoder)
     app.router.add_post("/v1/chat/completions", partial(_complete, serving, read_chat, chat=True))
     app.router.add_post("/v1/completions", partial(_complete, serving, read_completion, chat=False))
     app.router.add_post("/tokenize", partial(_tokenize, serving))
     return app
 
 
-@web.middleware
-async def _refusals(request: web.Request, handler: Any) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except OrderRefused as error:
-        return _error(400, str(error), error.param, error.code)
-    except DecoderFull as error:
-        return _error(503, str(error), None, "full")
-    except msgspec.DecodeError as error:
-        return _error(400, f"the body is not JSON: {error}", None, "invalid_json")
-
-
-def _error(status: int, message: str, param: str | None, code: str | None) -> web.Response:
-    body = error_body(status, message, param, code)
-    return web.Response(status=status, body=body, content_type=JSON_TYPE)
-
-
-async def _health(serving: _Serving, request: web.Request) -> web.StreamResponse:
-    del request
-    return web.Response(status=200 if serving.decoder.alive else 503)
-
-
 async def _tokenize(serving: _Serving, request: web.Request) -> web.StreamResponse:
-    body = await _body(request)
+    body = await read_object(request)
     facts = serving.facts
     messages = body.get("messages")
     ids = (
@@ -113,27 +75,14 @@ async def _tokenize(serving: _Serving, request: web.Request) -> web.StreamRespon
         if messages is not None
         else read_prompt(body.get("prompt"), facts)
     )
-    texts = [facts.tokenizer.tokenizer.id_to_token(one) for one in ids]
-    answer = {
-        "count": len(ids),
-        "max_model_len": facts.positions_max,
-        "tokens": ids,
-        "token_strs": texts if body.get("return_token_strs") else None,
-    }
-    return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE)
-
-
-async def _body(request: web.Request) -> dict[str, Any]:
-    found = msgspec.json.decode(await request.read())
-    if not isinstance(found, dict):
-        raise OrderRefused("the body must be a JSON object")
-    return found
+    with_texts = bool(body.get("return_token_strs"))
+    return tokens_response(ids, facts.tokenizer, facts.positions_max, with_texts=with_texts)
 
 
 async def _complete(
     serving: _Serving, read: _Read, request: web.Request, *, chat: bool
 ) -> web.StreamResponse:
-    order = read(await _body(request), serving.facts)
+    order = read(await read_object(request), serving.facts)
     given = request.headers.get("X-Request-Id") or uuid.uuid4().hex
     shape = AnswerShape(
         id=f"{'chatcmpl' if chat else 'cmpl'}-{given[:64]}",
@@ -156,7 +105,7 @@ async def _complete(
             body=shape.whole(samples, len(order.prompt_ids)), content_type=JSON_TYPE
         )
     except _DecoderFailedError:
-        return _error(500, "the model failed; the engine's log says why", None, "engine_failed")
+        return model_failed()
     finally:
         job.gone = True
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rollout.engines.pooled.module import PooledInput
+from rollout.inference.embedded_server.orders import OrdersFull
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +26,6 @@ ROW_TOKENS_MAX = 16_384
 """Of one forward, padding included; one sequence always."""
 SPREAD_MAX = 2
 """The longest sequence of a forward has so many times the tokens of its shortest: more would be padding."""
-
-
-class ComputingFull(Exception):  # noqa: N818 - a state
-    """As many orders wait as may."""
 
 
 class Computes(Protocol):
@@ -74,11 +71,11 @@ class ComputingThread:
         return self._thread.is_alive()
 
     def submit(self, job: PooledJob) -> None:
-        """Take an order. Raises ComputingFull."""
+        """Take an order. Raises OrdersFull."""
         try:
             self._waiting.put_nowait(job)
         except queue.Full as error:
-            raise ComputingFull("too many orders wait") from error
+            raise OrdersFull("too many orders wait") from error
 
     def stop(self) -> None:
         """End the thread after its present sequences."""

@@ -20,7 +20,7 @@ from rollout.inference.gateway.rules.fields import (
     STATEFUL,
 )
 from rollout.inference.gateway.rules.pooling import POOLED, check_pooled
-from rollout.inference.gateway.rules.refusals import invalid
+from rollout.inference.gateway.rules.refusals import invalid, missing
 from rollout.inference.gateway.rules.responses import RESPONSES_PATH, refuse_stateful
 
 LEADS = ("messages", "prompt", "input", "query", "queries", "text_1")
@@ -144,8 +144,7 @@ def _check(path: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in fields.items() if value is not None}
     for name in ("model", PROMPTS.get(path, "model")):
         if name not in found:
-            message = f"Missing required parameter: '{name}'"
-            raise invalid(message, param=name, code="missing_required_parameter")
+            raise missing(name)
     try:
         msgspec.convert(found, BODIES[path])
     except (msgspec.ValidationError, RecursionError):

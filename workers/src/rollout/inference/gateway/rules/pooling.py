@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rollout.inference.gateway.rules.refusals import invalid
+from rollout.inference.gateway.rules.refusals import invalid, missing
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 CLASSIFY_PATH = "/classify"
@@ -41,31 +41,31 @@ def require_route(task: str, name: str, path: str) -> None:
 
 
 def check_pooled(path: str, fields: Mapping[str, Any]) -> None:
-    """Raise ApiRefusal for a body that no engine could answer."""
+    """Raise ApiRefusal for a body that no engine could answer; each field is of its type."""
     if path == EMBEDDINGS_PATH:
-        _require(fields, "input", _are_inputs, "a text, tokens, or a list of either, none empty")
+        _check_input(fields)
     elif path == CLASSIFY_PATH:
         _check_classify(fields)
     elif path in RERANK_PATHS:
-        _require(fields, "documents", _are_texts, f"a text, or up to {INPUTS_MAX} texts")
+        _require(fields, "documents")
     else:
         _check_score(fields)
 
 
 def _check_classify(fields: Mapping[str, Any]) -> None:
-    if fields.get("messages") is None:
-        _require(fields, "input", _are_inputs, "a text, tokens, or a list of either, none empty")
-    elif fields.get("input") is not None:
+    if "messages" not in fields:
+        _check_input(fields)
+    elif "input" in fields:
         raise invalid("give 'input' or 'messages', not both", param="messages")
 
 
 def _check_score(fields: Mapping[str, Any]) -> None:
-    other = fields.get("text_1") is not None or fields.get("text_2") is not None
+    other = "text_1" in fields or "text_2" in fields
     names = ("text_1", "text_2") if other else ("queries", "documents")
     for name in names:
-        _require(fields, name, _are_texts, f"a text, or up to {INPUTS_MAX} texts")
+        _require(fields, name)
     for name in ("queries", "documents") if other else ():
-        if fields.get(name) is not None:
+        if name in fields:
             raise invalid(f"give 'text_1' and 'text_2', or '{name}', not both", param=name)
     num_queries, num_documents = (_num(fields[name]) for name in names)
     if num_queries not in {1, num_documents}:
@@ -76,41 +76,34 @@ def _check_score(fields: Mapping[str, Any]) -> None:
         )
 
 
-def _require(fields: Mapping[str, Any], name: str, good: Any, expected: str) -> None:
-    value = fields.get(name)
-    if value is None:
+def _require(fields: Mapping[str, Any], name: str) -> None:
+    if name not in fields:
+        raise missing(name)
+
+
+def _check_input(fields: Mapping[str, Any]) -> None:
+    """A text, tokens, or a list of either: not of both, none empty."""
+    _require(fields, "input")
+    given = fields["input"]
+    if isinstance(given, list) and len(given) > INPUTS_MAX and not _are_tokens(given):
         raise invalid(
-            f"Missing required parameter: '{name}'", param=name, code="missing_required_parameter"
-        )
-    if isinstance(value, list) and len(value) > INPUTS_MAX and not _are_tokens(value):
-        raise invalid(
-            f"'{name}' has {len(value)} entries; one request may have {INPUTS_MAX}",
-            param=name,
+            f"'input' has {len(given)} entries; one request may have {INPUTS_MAX}",
+            param="input",
             code="array_above_max_length",
         )
-    if not good(value):
-        raise invalid(f"'{name}' must be {expected}", param=name, code="invalid_type")
+    entries = given if isinstance(given, list) and not _are_tokens(given) else [given]
+    texts = all(isinstance(one, str) and one for one in entries)
+    if not texts and not all(map(_are_tokens, entries)):
+        raise invalid(
+            "'input' must be a text, tokens, or a list of either, none empty",
+            param="input",
+            code="invalid_type",
+        )
 
 
 def _num(value: Any) -> int:
     return len(value) if isinstance(value, list) else 1
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _are_texts(value: Any) -> bool:
-    return _is_text(value) or (
-        isinstance(value, list) and bool(value) and all(map(_is_text, value))
-    )
-
-
 def _are_tokens(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
-
-
-def _are_inputs(value: Any) -> bool:
-    if _are_texts(value) or _are_tokens(value):
-        return True
-    return isinstance(value, list) and bool(value) and all(map(_are_tokens, value))

@@ -74,6 +74,12 @@ def invalid(message: str, *, param: str | None = None, code: str | None = None) 
     return ApiRefusal(400, message, code=code, param=param, reason="invalid")
 
 
+def missing(name: str) -> ApiRefusal:
+    """A body without a field that must be there."""
+    message = f"Missing required parameter: '{name}'"
+    return invalid(message, param=name, code="missing_required_parameter")
+
+
 def unavailable(message: str, *, reason: str, retry_after: float = 2) -> ApiRefusal:
     """Not now, and no fault of the request: 503."""
     return ApiRefusal(503, message, code=reason, retry_after=retry_after, reason=reason)
