@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.environments.adapters import openenv
+from rollout.environments.adapters.attempts import MISTAKES_MAX
 from rollout.environments.adapters.openenv_texts import (
     Mistake,
     Wording,
@@ -153,7 +154,7 @@ async def test_an_action_that_the_server_refuses_is_told_and_ends_the_episode_wh
     env = episode()
     await env.start()
     said = []
-    for _ in range(openenv.MISTAKES_MAX):
+    for _ in range(MISTAKES_MAX):
         Client.fail = RuntimeError("Server error: no word (code: VALIDATION_ERROR)")
         said.append(await env.step(say("?")))
 

@@ -6,7 +6,8 @@ import types
 
 import pytest
 
-from rollout.environments.adapters.gymnasium import MISTAKES_MAX, GymnasiumText
+from rollout.environments.adapters.attempts import MISTAKES_MAX
+from rollout.environments.adapters.gymnasium import GymnasiumText
 from rollout.environments.adapters.seeds import SEEDS
 from rollout.environments.plugin import wrap_class
 from rollout.errors import SpecError

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollout.environments.adapters.attempts import Attempts
 from rollout.environments.adapters.packages import require_package
 from rollout.environments.adapters.seeds import seed_rows
 from rollout.environments.threads import THREADS
 from rollout.errors import SpecError
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
-
-MISTAKES_MAX = 3
-"""Replies in a row that are no action."""
 
 
 class GymnasiumText:
@@ -29,7 +27,7 @@ class GymnasiumText:
     def __init__(self, row: Row, id: str, instruction: str = "") -> None:  # noqa: A002 - Gymnasium's own name
         self._seed, self._id, self._instruction = int(row["seed"]), id, instruction
         self._env: Any = None
-        self._mistakes = self._in_a_row = self._steps = 0
+        self._attempts = Attempts()
 
     @classmethod
     def rows(cls, split: str) -> list[dict[str, Any]]:
@@ -47,13 +45,12 @@ class GymnasiumText:
         """The next observation with its reward, or the end."""
         taken = _read_action(self._env.action_space, action.text)
         if taken is None:
-            return self._refuse()
-        self._in_a_row = 0
-        self._steps += 1
+            return self._attempts.refuse(_describe(self._env.action_space))
+        self._attempts.took()
         observation, reward, terminated, truncated, _ = await THREADS.call(
             lambda: self._env.step(taken)
         )
-        signals = self._signals()
+        signals = self._attempts.signals()
         if terminated or truncated:
             kind = "terminated" if terminated else "truncated"
             return Ending(kind=kind, turn_reward=float(reward), signals=signals)
@@ -78,17 +75,6 @@ class GymnasiumText:
                 )
         observation, _ = self._env.reset(seed=self._seed)
         return str(observation)
-
-    def _refuse(self) -> State | Ending:
-        self._mistakes += 1
-        self._in_a_row += 1
-        if self._in_a_row == MISTAKES_MAX:
-            return Ending(kind="no-action", turn_reward=0.0, signals=self._signals())
-        told = Message(role="user", content=f"No action. {_describe(self._env.action_space)}")
-        return State(messages=(told,), turn_reward=0.0, signals=self._signals())
-
-    def _signals(self) -> dict[str, float]:
-        return {"steps": float(self._steps), "mistakes": float(self._mistakes)}
 
 
 def _read_action(space: Any, text: str) -> Any:

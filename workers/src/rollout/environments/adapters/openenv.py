@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rollout.environments.adapters.attempts import Attempts
 from rollout.environments.adapters.openenv_texts import (
     Mistake,
     Wording,
@@ -32,8 +33,7 @@ from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import Message, Row, ToolResult
 
 REQUIREMENT = "openenv"
-MISTAKES_MAX = 3
-"""Replies in a row that are no action."""
+MISTAKE_CHARACTERS_MAX = 500
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 900.0
 """For one message: longer than the loop's own deadline, which knows whose doing it is."""
@@ -52,7 +52,7 @@ class OpenEnvEpisode:
         self._client: Any = None
         self._tools: tuple[ToolSpec, ...] = ()
         self._schema: Mapping[str, Any] = {}
-        self._steps = self._mistakes = self._in_a_row = 0
+        self._attempts = Attempts()
 
     async def start(self) -> State:
         """The first observation. Raises InfrastructureError, DataError, SpecError."""
@@ -78,8 +78,8 @@ class OpenEnvEpisode:
             taken = read_action(action.text, self._schema, self._place.wording)
             done = await self._ask(self._client.step(taken))
         except Mistake as mistake:
-            return self._refuse(str(mistake))
-        self._steps, self._in_a_row = self._steps + 1, 0
+            return self._attempts.refuse(str(mistake)[:MISTAKE_CHARACTERS_MAX])
+        self._attempts.took()
         told = tell_observation(done.observation, self._place.wording)
         return self._go_on((Message(role="user", content=told),), done.reward, over=done.done)
 
@@ -92,7 +92,7 @@ class OpenEnvEpisode:
     async def _call(self, action: Action) -> State | Ending:
         """The results of the calls, one after the other; a reply without one is the last word."""
         if not action.calls:
-            return Ending(kind="answered", turn_reward=0.0, signals=self._signals())
+            return Ending(kind="answered", turn_reward=0.0, signals=self._attempts.signals())
         results: list[ToolResult] = []
         reward, over = 0.0, False
         for call in action.calls:
@@ -102,10 +102,10 @@ class OpenEnvEpisode:
                 done = await self._ask(self._client.step(wanted))
                 text, is_error = tell_result(done.observation)
                 reward, over = reward + float(done.reward or 0.0), done.done
-                self._steps += 1
+                self._attempts.steps += 1
             elif not over:
                 text = f"{call.status}: there is no such call; arguments are a JSON object"
-                self._mistakes += 1
+                self._attempts.mistakes += 1
             given = {"call_id": call.call_id, "name": call.name}
             results.append(ToolResult(**given, text=text, is_error=is_error))
         return self._go_on((Message(role="tool", content=tuple(results)),), reward, over=over)
@@ -113,7 +113,7 @@ class OpenEnvEpisode:
     def _go_on(
         self, messages: tuple[Message, ...], reward: float | None, *, over: bool
     ) -> State | Ending:
-        given = {"turn_reward": float(reward or 0.0), "signals": self._signals()}
+        given = {"turn_reward": float(reward or 0.0), "signals": self._attempts.signals()}
         return Ending(kind="done", **given) if over else State(messages=messages, **given)
 
     async def _ask(self, call: Any) -> Any:
@@ -131,17 +131,6 @@ class OpenEnvEpisode:
             raise InfrastructureError(
                 f"openenv, {self._place.url}: {type(error).__name__}: {error}"
             ) from error
-
-    def _refuse(self, why: str) -> State | Ending:
-        self._mistakes += 1
-        self._in_a_row += 1
-        if self._in_a_row == MISTAKES_MAX:
-            return Ending(kind="no-action", turn_reward=0.0, signals=self._signals())
-        told = Message(role="user", content=f"No action. {why[:500]}")
-        return State(messages=(told,), turn_reward=0.0, signals=self._signals())
-
-    def _signals(self) -> dict[str, float]:
-        return {"steps": float(self._steps), "mistakes": float(self._mistakes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
