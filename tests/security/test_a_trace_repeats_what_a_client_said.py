@@ -37,10 +37,12 @@ async def test_no_prompt_completion_key_or_other_text_of_a_client_is_in_a_span(g
         body = chat(SECRET, stop=[SECRET], user=SECRET, metadata={"a": SECRET}, max_tokens=4)
         tool = {"type": "function", "function": {"name": SECRET, "parameters": {}}}
         await served.post(CHAT, {**body, "tools": [tool]}, headers=noisy)
-        await served.post(CHAT, {**body, "temperature": SECRET, "seed": [SECRET]}, headers=noisy)
+        wrong = {**body, "temperature": SECRET, "seed": [SECRET]}
+        refused, _, _ = await served.post(CHAT, wrong, headers=noisy)
         await served.post(CHAT, chat(f"status=400 {SECRET}"), headers=noisy)
-        await served.post(CHAT, chat("Hi", model=SECRET), headers=noisy)
-        assert len(await flush(served, collector)) == 3
+        unknown, _, _ = await served.post(CHAT, chat("Hi", model=SECRET), headers=noisy)
+        assert len(await flush(served, collector)) == 2
+    assert (refused, unknown) == (400, 404)  # before either is a request that is traced
     raw = b"".join(collector.raw)
     secret = served.key.split("-", 3)[3]
     for told in (SECRET, secret, served.key, "w w w"):
