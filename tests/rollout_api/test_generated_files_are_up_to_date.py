@@ -61,7 +61,7 @@ def test_the_chart_wraps_the_very_definitions():
     for path in (ROOT / "crds/generated").glob("*.yaml"):
         template = (ROOT / "charts/rollout-crds/templates" / path.name).read_text()
         inner = [line for line in template.splitlines() if not line.startswith("{{-")]
-        keep = ["  annotations:", "    helm.sh/resource-policy: keep"]
+        keep = [" annotations:", "  helm.sh/resource-policy: keep"]
 
         assert [line for line in inner if line not in keep] == path.read_text().splitlines()
         assert template.count("{{-") == 4
@@ -71,10 +71,10 @@ def test_both_charts_hold_the_same_definitions_but_for_their_labels():
     for path in (ROOT / "crds/generated").glob("*.yaml"):
         apart = (ROOT / "charts/rollout-crds/templates" / path.name).read_text()
         within = (ROOT / "charts/rollout/templates/crds" / path.name).read_text()
-        theirs = "  labels: {app.kubernetes.io/part-of: rollout}\n"
+        theirs = " labels: {app.kubernetes.io/part-of: rollout}\n"
         ours = (
-            "  labels:\n"
-            '    {{- include "rollout.labels" (dict "root" . "part" "crds") | nindent 4 }}\n'
+            " labels:\n"
+            '  {{- include "rollout.labels" (dict "root" . "part" "crds") | nindent 2 }}\n'
         )
 
         assert within.count(ours) == 1

@@ -46,7 +46,7 @@ def render_template(definition: str) -> str:
     if "{{" in definition:
         raise ValueError("a description holds '{{', which Helm would take for a template")
     head, mark, tail = definition.partition("metadata:\n")
-    keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
+    keep = " annotations:\n  helm.sh/resource-policy: keep\n"
     guarded = "{{- if .Values.crds.keep }}\n" + keep + "{{- end }}\n"
     return "{{- if .Values.crds.enabled }}\n" + head + mark + guarded + tail + "{{- end }}\n"
 
