@@ -50,22 +50,18 @@ def list_plugins(
     ] = Path(),
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Plugins in a folder and its folders."""
+    """Plugins in a folder and below."""
+    from rollout.plugins.sidecar.lock import find_plugin_folders
     from rollout.plugins.sidecar.manifest import FILE, read_plugin
 
-    places = sorted(
-        {path.parent for pattern in (FILE, f"*/{FILE}") for path in folder.glob(pattern)}
-    )
-    found = [(path, read_plugin(path)) for path in places]
+    found = [(path, read_plugin(path)) for path in find_plugin_folders(folder)]
     if output is OutputFormat.json:
         print_json([_told(plugin) for _, plugin in found])
         return
     for path, plugin in found:
         print_line(f"{path}  {plugin.title}  {plugin.manifest.kind}  {plugin.manifest.description}")
     if not found:
-        print_line(
-            f"no {FILE} in {folder} or its folders; begin one with: rollout plugins new FOLDER"
-        )
+        print_line(f"no {FILE} in {folder} or below; begin one with: rollout plugins new FOLDER")
 
 
 @app.command()
@@ -113,6 +109,35 @@ def test(
         print_json([{"name": one.name, "passed": one.has_passed, "why": one.why} for one in found])
     if failed:
         raise RunFailed(f"{folder}: {len(failed)} of {len(found)} checks failed")
+
+
+@app.command()
+def lock(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The run's code: what spec.code names.")
+    ] = Path(),
+    *,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; exit code 1 where a plugin has changed."),
+    ] = False,
+) -> None:
+    """Write plugins.lock: the digests of a folder's plugins, which plan and run then hold them to."""
+    from rollout.plugins.sidecar import lock as locking
+
+    if not check:
+        made = locking.lock_folder(folder)
+        path = locking.write_lock(folder, made)
+        print_line(f"wrote {path}: {len(made.plugins)} plugins")
+        return
+    known = locking.read_lock(folder)
+    if known is None:
+        raise RunFailed(
+            f"{folder} has no {locking.LOCK}: write it with `rollout plugins lock {folder}`"
+        )
+    if found := locking.differences(known, folder):
+        raise RunFailed(locking.describe(found))
+    print_line(f"{len(known.plugins)} plugins are what {folder / locking.LOCK} says")
 
 
 @app.command()

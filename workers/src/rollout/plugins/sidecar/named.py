@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rollout.errors import SpecError
+from rollout.plugins.sidecar.lock import require_locked
 from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
 from rollout_api.checks.environment.plugins import find_plugins
 from rollout_api.v1alpha1.environment import PluginSource
@@ -18,7 +19,7 @@ def open_plugin(
     source: PluginSource, kind: Kind, folders: Sequence[Path], what: str
 ) -> PluginFolder:
     """The plugin in the first of ``folders`` that has it. Raises SpecError for none, another kind and wrong parameters."""
-    plugin = read_plugin(_find(source.path, folders, what))
+    plugin = read_plugin(_find(source.path, folders, what) / source.path)
     if find_spec("grpc_health") is None:
         raise SpecError(f"{what}: a plugin needs gRPC: pip install 'rollout-rl[plugins]'")
     if plugin.manifest.kind != kind:
@@ -45,11 +46,17 @@ def reward_argument(plugin: PluginFolder, source: PluginSource, timeout_seconds:
 
 
 def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, str]:
-    """Digest of each plugin's folder, by its path in the run's code. Raises SpecError."""
-    field_of = {source.path: field for field, source in find_plugins(spec)}
-    return {
-        path: read_plugin(_find(path, folders, field)).digest for path, field in field_of.items()
-    }
+    """Digest of each plugin's folder, by its path in the run's code.
+
+    Raises SpecError, also for one that is not what ``plugins.lock`` beside it says, where there is one.
+    """
+    found: dict[str, str] = {}
+    for field, source in find_plugins(spec):
+        root = _find(source.path, folders, field)
+        plugin = read_plugin(root / source.path)
+        require_locked(source.path, plugin, root)
+        found[source.path] = plugin.digest
+    return found
 
 
 def require_planned_plugins(
@@ -65,11 +72,12 @@ def require_planned_plugins(
 
 
 def _find(path: str, folders: Sequence[Path], what: str) -> Path:
+    """The first of the run's folders of code that has the plugin."""
     given = Path(path)
     if given.is_absolute() or ".." in given.parts:
         raise SpecError(f"{what}: path {path!r}: expected a folder of the run's code, without ..")
     for folder in folders:
         if (folder / given / FILE).is_file():
-            return folder / given
+            return folder
     places = ", ".join(str(folder / given) for folder in folders) or "the run has no code"
     raise SpecError(f"{what}: there is no {FILE} in {path!r} (looked at {places})")
