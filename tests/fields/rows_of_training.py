@@ -118,6 +118,16 @@ TRAINING: dict[str, Row] = {
             ],
         },
     ),
+    "spec.train.environment.toolPlugins": row(
+        "grpo",
+        "plugins",
+        edits={
+            **OWN_CODE,
+            "spec.train.environment.toolPlugins": [
+                {"path": "tool", "parameters": [{"name": "word", "value": "hey"}]}
+            ],
+        },
+    ),
     "spec.train.data.jsonl.imageField": row("rows", "refused"),
     "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),

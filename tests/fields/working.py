@@ -39,6 +39,7 @@ from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
 from rollout.objects.opening import open_store
 from rollout.objects.remote import RemoteStore
+from rollout.plugins.sidecar.manifest import Kind
 from rollout.plugins.sidecar.named import open_plugin, parameters_of
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import reply_text
@@ -234,6 +235,12 @@ def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
     return [one.program if isinstance(one, McpSource) else one.specs for one in found]
 
 
+def _kind_of(field: str) -> Kind:
+    if "toolPlugins" in field:
+        return "tool"
+    return "environment" if "environment" in field else "reward"
+
+
 def observe_plugins(document: Mapping[str, Any], place: Place) -> Any:
     """The folder of each plugin, and what it is configured with."""
     del place
@@ -242,7 +249,7 @@ def observe_plugins(document: Mapping[str, Any], place: Place) -> Any:
         (
             open_plugin(
                 one,
-                "environment" if "environment" in field else "reward",
+                _kind_of(field),
                 code_folders(spec),
                 field,
             ),

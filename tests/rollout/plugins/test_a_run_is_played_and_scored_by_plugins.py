@@ -173,7 +173,6 @@ def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
     [
         ({"contract": 2}, "rollout speaks version 1, got 2"),
         ({"kind": "game"}, "Invalid enum value 'game'"),
-        ({"kind": "tool"}, "kind tool does not run as a plugin: name a typed function"),
         ({"kind": "data"}, "kind data does not run as a plugin: write the rows to files"),
         (
             {"kind": "evaluation"},

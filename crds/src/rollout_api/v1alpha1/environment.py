@@ -108,6 +108,8 @@ class Environment(OneOf):
     """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine only."""
     tools: tuple[Name, ...] = many(64)
     """Tools that the policy may call: `calculator`, `search`; on one machine, and where the runtime has sandbox pods, python_exec, shell and file; or `module.function` of the user's code."""
+    tool_plugins: tuple[PluginSource, ...] = many(8, key="path")
+    """Plugins of kind tool, in any language, whose tools the policy may call; on one machine only."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
     """Servers whose tools the policy may call; on one machine only."""
     http: HttpAccess | None = None

@@ -86,7 +86,13 @@ def add_tools(
     inner: EnvBuilder, environment: Environment, folders: Sequence[Path] = ()
 ) -> EnvBuilder:
     """``inner`` with the tools that a manifest's environment names; as it is without any. Raises SpecError."""
-    sources = build_sources(environment.tools, folders, environment.mcp_servers, environment.http)
+    sources = build_sources(
+        environment.tools,
+        folders,
+        environment.mcp_servers,
+        environment.http,
+        environment.tool_plugins,
+    )
     return ToolBuilder(inner=inner, sources=sources) if sources else inner
 
 

@@ -1,4 +1,4 @@
-"""For authors: serve a reward or an environment that is written in Python as a plugin in a process of its own.
+"""For authors: serve what is written in Python, a reward, an environment or tools, as a plugin in a process of its own.
 
 ``plugin.py`` beside ``plugin.yaml``, whose command is ``[python, plugin.py]``::
 
@@ -9,7 +9,8 @@
 
     serve(reward=score)
 
-Function and class are those that a manifest names with ``python``: what runs in process runs as a plugin.
+Function and class are those that a manifest names with ``python``: what runs in process runs as a plugin. Tools are typed
+functions, ``serve(tool=[area, price])``, or the public methods of a class, made for each episode with its row.
 """
 
 from __future__ import annotations
@@ -31,40 +32,43 @@ from grpc_health.v1 import health_pb2
 
 from rollout.environments.plugin import wrap_class
 from rollout.errors import InfrastructureError, SpecError, UnscoredRows
+from rollout.plugins.served.answers import (
+    EPISODES_MAX,
+    LEASE_SECONDS,
+    Handler,
+    Methods,
+    Served,
+    told_failure,
+)
+from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginManifest, read_plugin
 from rollout.plugins.sidecar.process import SOCKET
 from rollout.plugins.sidecar.wire import heard_message, told_turn
-from rollout.plugins.user_code import describe_failure
 from rollout.seams import Env, EnvBuilder
 from rollout.turns import Action
 from rollout.types import Completion, Finish
 
-EPISODES_MAX = 65_536
-LEASE_SECONDS = 3600.0
-"""An episode that nothing is heard of for so long is closed."""
 STOP_SECONDS = 2.0
 NO_EPISODE = "unknown-episode"
-Handler = Callable[[Any], Awaitable[Frame]]
 
 
-def serve(*, reward: Any = None, environment: Any = None) -> None:
-    """Serve one of the two until SIGTERM. Raises SpecError for both, for none, and for a kind that plugin.yaml does not name."""
+def serve(*, reward: Any = None, environment: Any = None, tool: Any = None) -> None:
+    """Serve one of them until SIGTERM. Raises SpecError for several, for none, and for a kind that plugin.yaml does not name."""
     socket = os.environ.get(SOCKET)
     if socket is None:
         sys.stderr.write(f"a plugin is started by rollout: rollout plugins test {Path.cwd()}\n")
         sys.exit(2)
     manifest = read_plugin(Path.cwd()).manifest
-    given = {"reward": reward, "environment": environment}
+    given = {"reward": reward, "environment": environment, "tool": tool}
     kinds = [kind for kind, one in given.items() if one is not None]
     if kinds != [manifest.kind]:
         raise SpecError(f"serve({', '.join(kinds)}): plugin.yaml says kind {manifest.kind}")
-    service = _Rewards(reward) if reward is not None else _Environments(environment)
-    asyncio.run(_serve(socket, manifest, service))
+    asyncio.run(_serve(socket, manifest, _SERVICES[manifest.kind](given[manifest.kind])))
 
 
-async def _serve(socket: str, manifest: PluginManifest, service: _Rewards | _Environments) -> None:
+async def _serve(socket: str, manifest: PluginManifest, service: Served) -> None:
     server = grpc.aio.server(options=CHANNEL)
     server.add_generic_rpc_handlers(
         (
@@ -80,9 +84,6 @@ async def _serve(socket: str, manifest: PluginManifest, service: _Rewards | _Env
     await server.start()
     await stop.wait()
     await server.stop(STOP_SECONDS)
-
-
-Methods = Mapping[str, tuple[Handler, type[Frame]]]
 
 
 def _handlers(service: str, methods: Methods) -> Any:
@@ -108,7 +109,7 @@ async def _check(_: Any) -> Frame:
     return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
 
-def _common(manifest: PluginManifest, service: _Rewards | _Environments) -> Methods:
+def _common(manifest: PluginManifest, service: Served) -> Methods:
     async def describe(request: contract.DescribeRequest) -> Frame:
         del request
         return contract.DescribeResponse(
@@ -122,7 +123,7 @@ def _common(manifest: PluginManifest, service: _Rewards | _Environments) -> Meth
         try:
             service.configure(dict(request.parameters))
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
-            return contract.ConfigureResponse(failure=_failure(error))
+            return contract.ConfigureResponse(failure=told_failure(error))
         return contract.ConfigureResponse()
 
     return {
@@ -161,12 +162,12 @@ class _Rewards:
         except UnscoredRows as error:
             lost = set(error.rows)
             return [
-                contract.Score(failure=_failure(error)) if place in lost else contract.Score()
+                contract.Score(failure=told_failure(error)) if place in lost else contract.Score()
                 for place in range(len(samples))
             ]
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
             if len(samples) == 1:
-                return [contract.Score(failure=_failure(error))]
+                return [contract.Score(failure=told_failure(error))]
             return [self._score_all([one])[0] for one in samples]
 
 
@@ -229,7 +230,7 @@ class _Environments:
             self._open[request.episode] = (episode, time.monotonic())
             return told_turn(await episode.start())
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
-            return contract.Turn(failure=_failure(error))
+            return contract.Turn(failure=told_failure(error))
 
     def _build(self, row_json: str) -> Env:
         if self._builder is None:
@@ -253,7 +254,7 @@ class _Environments:
             action = Action(message=message, text=request.text, turn=request.turn)
             return told_turn(await episode.step(action))
         except Exception as error:  # noqa: BLE001 - likewise
-            return contract.Turn(failure=_failure(error))
+            return contract.Turn(failure=told_failure(error))
 
     async def _close(self, request: contract.CloseRequest) -> Frame:
         episode, _ = self._open.pop(request.episode, (None, 0.0))
@@ -268,10 +269,8 @@ class _Environments:
             await self._open.pop(name)[0].close()
 
 
-def _failure(error: Exception) -> contract.Failure:
-    infrastructure = isinstance(error, InfrastructureError)
-    return contract.Failure(
-        owner=contract.OWNER_INFRASTRUCTURE if infrastructure else contract.OWNER_TASK,
-        code=type(error).__name__,
-        message=describe_failure(error)[:2000],
-    )
+_SERVICES: Mapping[str, Callable[[Any], Served]] = {
+    "reward": _Rewards,
+    "environment": _Environments,
+    "tool": ToolService,
+}

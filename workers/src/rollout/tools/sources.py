@@ -1,4 +1,4 @@
-"""The tools of an environment: those that rollout ships, typed functions of the user's own code, and those of MCP servers.
+"""The tools of an environment: those that rollout ships, typed functions of the user's own code, those of plugins and of MCP servers.
 
 ``module.function`` is a user's; it is imported here, and what it raises is answered to the policy. Names that nobody
 knows are refused, as are two tools that the policy could not tell apart.
@@ -23,10 +23,11 @@ from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
 from rollout.types import Row
 from rollout_api.checks.environment.tools import SANDBOXED, TOOLS, is_function
-from rollout_api.v1alpha1.environment import HttpAccess, McpServer
+from rollout_api.v1alpha1.environment import HttpAccess, McpServer, PluginSource
 from rollout_api.v1alpha1.training.train import Train
 
 if TYPE_CHECKING:
+    from rollout.plugins.sidecar.kinds.tool import PluginToolSource
     from rollout.tools.mcp.source import McpSource
 
 
@@ -53,10 +54,11 @@ def build_sources(
     folders: Sequence[Path] = (),
     servers: Sequence[McpServer] = (),
     http: HttpAccess | None = None,
+    plugins: Sequence[PluginSource] = (),
 ) -> tuple[ToolSource, ...]:
-    """The sources of ``names``, ``http`` and ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
+    """The sources of ``names``, ``http``, ``plugins`` and ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
 
-    No server is started: it is asked for its tools where somebody first looks at them.
+    No plugin or server is started: it is asked for its tools where somebody first looks at them.
     """
     sandboxed = tuple(name for name in names if name in SANDBOXED)
     sources: list[ToolSource] = [CodeSource(sandboxed, sandbox_maker)] if sandboxed else []
@@ -65,8 +67,10 @@ def build_sources(
         from rollout.tools.http.source import HttpSource
 
         sources.append(HttpSource(http.hosts))
-    _require_apart(sources, [one.name for one in servers])
-    return (*sources, *build_servers(servers, folders))
+    plugged = _plugins(plugins, folders)
+    owners = [*(one.plugin.manifest.name for one in plugged), *(one.name for one in servers)]
+    _require_apart(sources, owners)
+    return (*sources, *plugged, *build_servers(servers, folders))
 
 
 def tool_digests(specs: Sequence[ToolSpec]) -> dict[str, str]:
@@ -98,6 +102,20 @@ def _source(name: str, folders: Sequence[Path]) -> ToolSource:
     if not callable(found):
         raise SpecError(f"tool {name}: expected a function, got {type(found).__name__}")
     return FunctionSource(function=found, traits=ToolTraits())
+
+
+def _plugins(plugins: Sequence[PluginSource], folders: Sequence[Path]) -> list[PluginToolSource]:
+    if not plugins:
+        return []
+    from rollout.plugins.sidecar.named import open_plugin, parameters_of
+
+    opened = [
+        (open_plugin(one, "tool", folders, f"environment.toolPlugins: {one.path}"), one)
+        for one in plugins
+    ]
+    from rollout.plugins.sidecar.kinds.tool import PluginToolSource
+
+    return [PluginToolSource(plugin, parameters_of(one)) for plugin, one in opened]
 
 
 def build_servers(servers: Sequence[McpServer], folders: Sequence[Path]) -> tuple[McpSource, ...]:
@@ -132,13 +150,18 @@ def know_servers(
         source.know(listed[source.program.name])
 
 
-def _require_apart(sources: Sequence[ToolSource], servers: Sequence[str]) -> None:
+def _require_apart(sources: Sequence[ToolSource], owners: Sequence[str]) -> None:
+    """``owners``: names of plugins and servers, which stand before those of their tools."""
     seen: set[str] = set()
+    if twice := next((one for one in owners if owners.count(one) > 1), None):
+        raise SpecError(
+            f"environment: two of toolPlugins and mcpServers are called {twice!r}: rename one of them"
+        )
     for spec in (spec for source in sources for spec in source.specs):
         if spec.name in seen:
             raise SpecError(f"environment.tools: two tools are called {spec.name!r}; rename one")
-        if spec.name.partition("__")[0] in servers and "__" in spec.name:
+        if spec.name.partition("__")[0] in owners and "__" in spec.name:
             raise SpecError(
-                f"environment.tools: {spec.name!r} is called as a tool of an MCP server; rename one of them"
+                f"environment.tools: {spec.name!r} is called as a tool of a plugin or MCP server; rename one of them"
             )
         seen.add(spec.name)

@@ -31,8 +31,11 @@ def plugins_run_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
 def find_plugins(spec: RolloutRunSpec) -> Iterator[tuple[str, PluginSource]]:
     """Each plugin that a run names, with its field."""
     train = spec.train
-    if train is not None and train.environment is not None and train.environment.plugin is not None:
-        yield "spec.train.environment.plugin", train.environment.plugin
+    environment = None if train is None else train.environment
+    if environment is not None and environment.plugin is not None:
+        yield "spec.train.environment.plugin", environment.plugin
+    for index, one in enumerate(() if environment is None else environment.tool_plugins):
+        yield f"spec.train.environment.toolPlugins[{index}]", one
     yield from _of_rewards(() if train is None else train.rewards, "spec.train.rewards")
     for index, item in enumerate(spec.evaluations):
         yield from _of_rewards(item.suite.rewards, f"spec.evaluations[{index}].suite.rewards")

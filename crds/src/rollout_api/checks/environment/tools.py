@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
-from rollout_api.v1alpha1.environment import Reward
+from rollout_api.v1alpha1.environment import Environment, Reward
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TOOLS = ("calculator", "file", "python_exec", "search", "shell")
@@ -81,14 +81,24 @@ def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     if train is None or train.environment is None or train.algorithm.is_online:
         return
     environment = train.environment
-    given = {"tools": environment.tools, "mcpServers": environment.mcp_servers}
-    for field in (name for name, some in {**given, "http": environment.http}.items() if some):
+    for field in _given(environment):
         yield Problem(
             field=f"spec.train.environment.{field}",
             reason="NotUsedByAlgorithm",
             message=f"{train.algorithm.chosen} learns from the data and samples nothing that could call a tool",
             fix=f"remove {field}, or use grpo or ppo",
         )
+
+
+def _given(environment: Environment) -> Iterator[str]:
+    """The fields by which an environment is given tools."""
+    given = {
+        "tools": environment.tools,
+        "toolPlugins": environment.tool_plugins,
+        "mcpServers": environment.mcp_servers,
+        "http": environment.http,
+    }
+    yield from (name for name, some in given.items() if some)
 
 
 def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -141,8 +151,7 @@ def agents_bring_their_tools(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem
     environment = spec.train.environment if spec.train else None
     if environment is None or environment.agent is None:
         return
-    given = {"tools": environment.tools, "mcpServers": environment.mcp_servers}
-    for field in (name for name, some in {**given, "http": environment.http}.items() if some):
+    for field in _given(environment):
         fix = f"remove {field}, and let the agent bring its tools"
         yield not_supported(f"spec.train.environment.{field}", f"{field} beside an agent", fix)
 

@@ -62,6 +62,13 @@ SCORE = PluginCall(path="/rollout.plugin.v1.Reward/Score", answer=contract.Score
 START = PluginCall(path="/rollout.plugin.v1.Environment/Start", answer=contract.Turn)
 STEP = PluginCall(path="/rollout.plugin.v1.Environment/Step", answer=contract.Turn)
 CLOSE = PluginCall(path="/rollout.plugin.v1.Environment/Close", answer=contract.CloseResponse)
+LIST = PluginCall(path="/rollout.plugin.v1.Tool/List", answer=contract.ListResponse)
+CALL = PluginCall(path="/rollout.plugin.v1.Tool/Call", answer=contract.CallResponse)
+LEAVE = PluginCall(path="/rollout.plugin.v1.Tool/Close", answer=contract.CloseResponse)
+
+
+class PluginTimeout(InfrastructureError):  # noqa: N818 - what happened, as TimeoutError is called
+    """A call that was begun was not answered in its time."""
 
 
 class _Running:
@@ -180,17 +187,27 @@ class PluginClient:
             time.sleep(_pause(left))
         raise AssertionError("the last try raises")
 
-    async def ask_soon(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
-        """The answer, from an event loop, which is not blocked. Cancelled, the call is, too."""
-        until = time.monotonic() + seconds
+    async def ask_soon(
+        self,
+        call: PluginCall,
+        request: Frame | bytes,
+        seconds: float,
+        queue_seconds: float | None = None,
+    ) -> Any:
+        """The answer, from an event loop, which is not blocked. Cancelled, the call is, too.
+
+        ``queue_seconds``: how long it may wait for others' calls before its own time begins; None: within it.
+        """
+        until = time.monotonic() + seconds + (queue_seconds or 0.0)
         for left in reversed(range(TRIES)):
             running = await asyncio.to_thread(self._connected)
             try:
-                await self._slots.take_soon(max(0.0, until - time.monotonic()))
+                waits = until - time.monotonic() if queue_seconds is None else queue_seconds
+                await self._slots.take_soon(max(0.0, waits))
             except TimeoutError as error:
                 raise self._busy() from error
             try:
-                left_seconds = max(0.0, until - time.monotonic())
+                left_seconds = min(seconds, max(0.0, until - time.monotonic()))
                 return await _answer(running.method(call).future(request, timeout=left_seconds))
             except grpc.RpcError as error:
                 await asyncio.to_thread(self._require_another_try, running, call, error, left)
@@ -236,10 +253,9 @@ class PluginClient:
             raise InfrastructureError(self._say(f"died during {call.path}: {how}")) from error
         if code in BUSY and left:
             return
-        if code in BUSY or code in (
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-            grpc.StatusCode.CANCELLED,
-        ):
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise PluginTimeout(self._say(f"{call.path}: {_words(error)}")) from error
+        if code in BUSY or code is grpc.StatusCode.CANCELLED:
             raise InfrastructureError(self._say(f"{call.path}: {_words(error)}")) from error
         raise PluginError(self._say(f"{call.path}: {_words(error)}")) from error
 

@@ -6,6 +6,7 @@ It lies in the folder of the run's code. Where one is there, a plugin that a run
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from rollout.errors import SpecError
-from rollout.objects.filesystem import write_atomically
 from rollout.plugins.sidecar.manifest import FILE, LEFT_OUT, Kind, PluginFolder, read_plugin
 
 LOCK = "plugins.lock"
@@ -96,13 +96,18 @@ def _locked(plugin: PluginFolder, root: Path) -> LockedPlugin:
 
 
 def write_lock(folder: Path, lock: PluginLock) -> Path:
-    """Write it, whole or not at all; one line a plugin, so that a change is one line's."""
+    """Write it, whole or not at all; one line a plugin, so that a change is one line's. Raises SpecError."""
     lines = [
         f"- {json.dumps(msgspec.to_builtins(one), ensure_ascii=False)}\n" for one in lock.plugins
     ]
     text = f"{_HEAD}format: {lock.format}\nplugins:\n{''.join(lines)}"
     path = folder / LOCK
-    write_atomically(path, text.encode())
+    staged = path.with_name(f".{LOCK}.{os.getpid()}")
+    try:
+        staged.write_text(text, "utf-8")
+        staged.replace(path)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written: {error}") from error
     return path
 
 

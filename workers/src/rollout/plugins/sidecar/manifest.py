@@ -20,10 +20,8 @@ CONTRACT = 1
 FILES_MAX = 20_000
 BYTES_MAX = 512 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-Kind = Literal["reward", "environment"]
+Kind = Literal["reward", "environment", "tool"]
 REFUSED: Mapping[str, str] = {
-    "tool": "name a typed function of the run's code in environment.tools, or, of any language, a server in"
-    " environment.mcpServers",
     "data": "write the rows to files and name them in train.data, or let an environment in Python bring them"
     " (environment.python)",
     "evaluation": "name a suite in Python (suite.python), or rows with a plugin of kind reward (suite.data,"

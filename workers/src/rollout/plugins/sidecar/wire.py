@@ -164,7 +164,7 @@ def _heard_state(state: contract.State, *, first: bool) -> State:
         raise PluginError("tools stay the same for a whole episode: tell them with the first state")
     return State(
         messages=tuple(heard_message(one) for one in state.messages),
-        tools=tuple(_heard_tool(one) for one in state.tools) or None,
+        tools=tuple(heard_tool(one) for one in state.tools) or None,
         turn_reward=_reward(state),
         signals=heard_numbers(state.signals, "signals"),
     )
@@ -183,10 +183,11 @@ def _heard_ending(ending: contract.Ending) -> Ending:
     )
 
 
-def _heard_tool(tool: contract.ToolSpec) -> ToolSpec:
+def heard_tool(tool: contract.ToolSpec) -> ToolSpec:
+    """A tool that a plugin tells. Raises PluginError for parameters that are no schema of an object."""
     try:
         parameters = json.loads(tool.parameters_json or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PluginError(f"parameters of tool {tool.name!r} are no JSON: {error}") from error
     if not isinstance(parameters, dict):
         raise PluginError(f"parameters of tool {tool.name!r}: expected a JSON schema of an object")

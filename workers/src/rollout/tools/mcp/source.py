@@ -17,7 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 from rollout.errors import InfrastructureError, SpecError
 from rollout.tools.contract import Tool, ToolAnswer, ToolTraits
-from rollout.tools.mcp.listing import PARTED, answer_text, check_arguments, read_specs
+from rollout.tools.foreign import PARTED
+from rollout.tools.mcp.listing import answer_text, check_arguments, read_specs
 from rollout.tools.mcp.session import START_SECONDS_MAX, McpSession, ServerTrouble
 from rollout.tools.sandbox.contract import SandboxLimits
 from rollout.tools.sandbox.served import Fate, ServedProgram

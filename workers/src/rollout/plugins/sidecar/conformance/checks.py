@@ -8,14 +8,24 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import msgspec
 import psutil
 
 from rollout.errors import InfrastructureError
-from rollout.plugins.sidecar.client import CLOSE, SCORE, START, STEP
-from rollout.plugins.sidecar.conformance.subject import CALL_SECONDS, Example, Subject, step
+from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, SCORE, START, STEP
+from rollout.plugins.sidecar.conformance.subject import (
+    CALL_SECONDS,
+    Example,
+    ExampleCall,
+    Subject,
+    step,
+    tool_call,
+)
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.keeper import GRACE_SECONDS
+from rollout.plugins.sidecar.kinds.tool import heard_tools
 from rollout.plugins.sidecar.wire import heard_turn
+from rollout.tools.foreign import PARTED
 
 Check = Callable[[Subject], None]
 LARGE_CHARACTERS = 8 << 20
@@ -37,6 +47,10 @@ def ignores_later_fields(subject: Subject) -> None:
         answer = subject.client.ask(SCORE, request.SerializeToString() + LATER_FIELD, CALL_SECONDS)
         assert len(answer.scores) == 1, f"{len(answer.scores)} scores for one sample"
         return
+    if subject.plugin.manifest.kind == "tool":
+        said = subject.client.ask(LIST, LATER_FIELD, CALL_SECONDS)
+        heard_tools(subject.plugin, said)
+        return
     row = subject.examples[0].row_json
     began = contract.StartRequest(episode=uuid.uuid4().hex, row_json=row)
     answer = subject.client.ask(START, began.SerializeToString() + LATER_FIELD, CALL_SECONDS)
@@ -56,7 +70,7 @@ def takes_large_requests(subject: Subject) -> None:
     """A row of 8 MiB is answered, or refused, and the next call is answered."""
     first = subject.examples[0]
     row = {**first.row, "large": "x" * LARGE_CHARACTERS}
-    _asked(subject, Example(row=row, replies=first.replies)).once()
+    _asked(subject, msgspec.structs.replace(first, row=row)).once()
     subject.once()
 
 
@@ -133,6 +147,47 @@ def closes_twice(subject: Subject) -> None:
         subject.client.ask(CLOSE, request, CALL_SECONDS)
 
 
+def lists_the_same_tools(subject: Subject) -> None:
+    """Names, descriptions and schemas that a prompt may have, the same each time and after a start."""
+    first = subject.tools()
+    assert subject.tools() == first, "the tools are others when it is asked again"
+    subject.close()
+    assert subject.tools() == first, "the tools are others once it was started again"
+
+
+def answers_every_example(subject: Subject) -> None:
+    """Each example's calls are answered, those that are wrong with what is wrong."""
+    for example in subject.examples:
+        subject.use(example)
+
+
+def tells_wrong_calls(subject: Subject) -> None:
+    """Arguments that no tool takes are an error to the policy, and no failure."""
+    name = subject.tools()[0].name.partition(PARTED)[2]
+    wrong = ExampleCall(name=name, arguments={"no-such-argument": [None]})
+    (said,) = subject.use(msgspec.structs.replace(subject.examples[0], calls=(wrong,)))
+    assert said.is_error, f"it took arguments that it does not know: {said.text[:80]!r}"
+
+
+def does_a_call_once(subject: Subject) -> None:
+    """The same call asked for again, by its id, is answered as before, at once with the first or after it."""
+    example = subject.examples[0]
+    call = (example.calls or (ExampleCall(name=subject.tools()[0].name.partition(PARTED)[2]),))[0]
+    request = tool_call(uuid.uuid4().hex, example, call, "once")
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(subject.client.ask, CALL, request, CALL_SECONDS) for _ in range(2)]
+        said = [one.result() for one in asked]
+    said.append(subject.client.ask(CALL, request, CALL_SECONDS))
+    assert said[0] == said[1] == said[2], "the same call was answered in two ways"
+
+
+def leaves_twice(subject: Subject) -> None:
+    """Closing an episode that is closed, or that made no call, does nothing."""
+    request = contract.CloseRequest(episode=uuid.uuid4().hex)
+    for _ in range(2):
+        subject.client.ask(LEAVE, request, CALL_SECONDS)
+
+
 def _asked(subject: Subject, example: Example) -> Subject:
     """The same plugin, asked about another example."""
     other = replace(subject, examples=(example,))
@@ -151,4 +206,11 @@ COMMON: tuple[Check, ...] = (
 OF_KIND: Mapping[str, tuple[Check, ...]] = {
     "reward": (scores_every_sample, scores_an_empty_batch, scores_do_not_depend_on_the_batch),
     "environment": (plays_every_example, does_not_know_other_episodes, closes_twice),
+    "tool": (
+        lists_the_same_tools,
+        answers_every_example,
+        tells_wrong_calls,
+        does_a_call_once,
+        leaves_twice,
+    ),
 }

@@ -13,23 +13,43 @@ import msgspec
 import psutil
 
 from rollout.errors import DataError
-from rollout.plugins.sidecar.client import CLOSE, SCORE, START, STEP, PluginClient
+from rollout.plugins.sidecar.client import (
+    CALL,
+    CLOSE,
+    LEAVE,
+    LIST,
+    SCORE,
+    START,
+    STEP,
+    PluginClient,
+)
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.kinds.tool import heard_answer, heard_tools
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.reward import heard_scores
 from rollout.plugins.sidecar.wire import heard_turn
-from rollout.turns import Ending, State
+from rollout.tools.contract import ToolAnswer
+from rollout.tools.foreign import PARTED
+from rollout.turns import Ending, State, ToolSpec
 
 EXAMPLES = "examples.jsonl"
 EXAMPLES_MAX = 64
 CALL_SECONDS = 30.0
 
 
+class ExampleCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One call of a tool, by the plugin's own name of it."""
+
+    name: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row, and the replies to it: one for a reward, for an environment one a turn."""
+    """A row, and the replies to it: one for a reward, for an environment one a turn. ``calls`` are of tools, in order."""
 
     row: dict[str, Any]
     replies: tuple[str, ...] = ("please", "")
+    calls: tuple[ExampleCall, ...] = ()
 
     @property
     def row_json(self) -> str:
@@ -77,8 +97,10 @@ class Subject:
         """One call as a run would make it, checked."""
         if self.plugin.manifest.kind == "reward":
             self.score(self.samples()[:1], seconds)
-        else:
+        elif self.plugin.manifest.kind == "environment":
             self.play(self.examples[0], seconds)
+        else:
+            self.use(self.examples[0], seconds)
 
     def samples(self) -> list[contract.Sample]:
         """Every reply to every row."""
@@ -104,6 +126,23 @@ class Subject:
         self.client.ask(CLOSE, contract.CloseRequest(episode=episode), seconds)
         return said
 
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the policy would see."""
+        return heard_tools(self.plugin, self.client.ask(LIST, contract.ListRequest(), CALL_SECONDS))
+
+    def use(self, example: Example, seconds: float = CALL_SECONDS) -> list[ToolAnswer]:
+        """What an example's calls give in one episode; without calls, a call of every tool without arguments."""
+        episode = uuid.uuid4().hex
+        calls = example.calls or tuple(
+            ExampleCall(name=one.name.partition(PARTED)[2]) for one in self.tools()
+        )
+        given = [
+            self.client.ask(CALL, tool_call(episode, example, one, f"call-{place}"), seconds)
+            for place, one in enumerate(calls)
+        ]
+        self.client.ask(LEAVE, contract.CloseRequest(episode=episode), seconds)
+        return [heard_answer(self.plugin, one) for one in given]
+
     def processes(self) -> list[psutil.Process]:
         """The plugin's own, without its keeper."""
         pid = self.client.pid
@@ -118,6 +157,19 @@ def sample(row: Mapping[str, Any], reply: str) -> contract.Sample:
     """One sample of a reward's batch."""
     asked = contract.Message(role="user", parts=[contract.Part(text=str(row.get("prompt", "")))])
     return contract.Sample(prompt=[asked], reply=reply, finish="stop", row_json=json.dumps(row))
+
+
+def tool_call(
+    episode: str, example: Example, call: ExampleCall, call_id: str
+) -> contract.CallRequest:
+    """One call of a tool."""
+    return contract.CallRequest(
+        episode=episode,
+        call_id=call_id,
+        name=call.name,
+        arguments_json=json.dumps(call.arguments),
+        row_json=example.row_json,
+    )
 
 
 def step(episode: str, turn: int, text: str) -> contract.StepRequest:

@@ -1,0 +1,140 @@
+"""The tools of a plugin: asked for once a process, called in a process of its own, which knows the episodes apart.
+
+A call that is not answered in its time is told to the policy, as one of a function that hangs is. A process that dies is
+infrastructure; a failure of a task's, a status or what breaks the contract is the plugin's, and stops the run.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rollout.errors import PluginError, SpecError
+from rollout.plugins.sidecar.client import (
+    CALL,
+    LEAVE,
+    LIST,
+    SHORT_SECONDS,
+    PluginClient,
+    PluginTimeout,
+)
+from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.manifest import PluginFolder
+from rollout.plugins.sidecar.wire import failure_of, heard_numbers, heard_tool, row_json
+from rollout.tools.contract import Tool, ToolAnswer, ToolTraits
+from rollout.tools.foreign import PARTED, TOOLS_MAX, foreign_spec, in_order
+from rollout.turns import ToolSpec
+from rollout.types import Row
+
+CALL_SECONDS = 30.0
+QUEUE_SECONDS = 60.0
+"""For calls of other episodes that the plugin answers first (``concurrency``)."""
+_listed: dict[tuple[str, str, str], tuple[ToolSpec, ...]] = {}
+"""Of this process, by folder, digest and parameters: a run has few plugins."""
+
+
+class PluginToolSource:
+    """The tools of one plugin, which is started where somebody first looks at them."""
+
+    def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+        self.plugin = plugin
+        self._client = PluginClient(plugin, parameters)
+        self._key = (str(plugin.folder), plugin.digest, json.dumps(dict(parameters)))
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the policy will see. Raises SpecError for a plugin that does not come up, and for tools that no prompt could have."""
+        if self._key not in _listed:
+            with ThreadPoolExecutor(1, "plugin") as executor:  # whoever asks may be in a loop
+                _listed[self._key] = executor.submit(self._list).result()
+        return _listed[self._key]
+
+    def _list(self) -> tuple[ToolSpec, ...]:
+        said = self._client.ask(LIST, contract.ListRequest(), SHORT_SECONDS)
+        return heard_tools(self.plugin, said)
+
+    def open(self, row: Row) -> tuple[Tool, ...]:
+        """The tools of one episode; nothing is asked before the first call."""
+        episode = PluginToolEpisode(self._client, row)
+        seconds = CALL_SECONDS + QUEUE_SECONDS + self.plugin.manifest.start_seconds + SHORT_SECONDS
+        return tuple(PluginTool(spec, episode, seconds) for spec in self.specs)
+
+
+class PluginToolEpisode:
+    """What the tools of one episode share."""
+
+    def __init__(self, client: PluginClient, row: Row) -> None:
+        self._client = client
+        self._row_json = row_json(row)
+        self._name = uuid.uuid4().hex
+        self._is_known = False
+
+    async def call(self, name: str, arguments: Mapping[str, Any], key: str) -> ToolAnswer:
+        """One call. Raises PluginError, InfrastructureError."""
+        self._is_known = True
+        request = contract.CallRequest(
+            episode=self._name,
+            call_id=key,
+            name=name,
+            arguments_json=json.dumps(dict(arguments)),
+            row_json=self._row_json,
+        )
+        try:
+            answer = await self._client.ask_soon(CALL, request, CALL_SECONDS, QUEUE_SECONDS)
+        except PluginTimeout:
+            text = f"error: no answer within {CALL_SECONDS:g} s"
+            return ToolAnswer(text=text, is_error=True, signals={"tool_timeouts": 1})
+        return heard_answer(self._client.plugin, answer)
+
+    async def close(self) -> None:
+        """Tell the plugin that the episode is over, where it has heard of it; idempotent."""
+        if not self._is_known:
+            return
+        self._is_known = False
+        request = contract.CloseRequest(episode=self._name)
+        await self._client.ask_soon(LEAVE, request, SHORT_SECONDS)
+
+
+class PluginTool:
+    """One tool in one episode. ``seconds`` bound a call with all that it may wait for."""
+
+    def __init__(self, spec: ToolSpec, episode: PluginToolEpisode, seconds: float) -> None:
+        self.spec = spec
+        self.traits = ToolTraits(seconds=seconds)
+        self._episode = episode
+
+    async def call(self, arguments: Mapping[str, Any], key: str) -> ToolAnswer:
+        """Ask the plugin. Raises PluginError, InfrastructureError."""
+        return await self._episode.call(self.spec.name.partition(PARTED)[2], arguments, key)
+
+    async def close(self) -> None:
+        """End the episode."""
+        await self._episode.close()
+
+
+def heard_tools(plugin: PluginFolder, said: contract.ListResponse) -> tuple[ToolSpec, ...]:
+    """The tools as the policy sees them, by name. Raises SpecError for what no prompt could have."""
+    if len(said.tools) > TOOLS_MAX:
+        raise SpecError(
+            f"plugin {plugin.title}: it has {len(said.tools)} tools, expected 1 to {TOOLS_MAX}"
+        )
+    try:
+        own = [heard_tool(one) for one in said.tools]
+        owner = plugin.manifest.name
+        return in_order(
+            [foreign_spec(owner, one.name, one.description, one.parameters) for one in own]
+        )
+    except (ValueError, RecursionError, PluginError) as error:
+        raise SpecError(f"plugin {plugin.title}: {error}") from error
+
+
+def heard_answer(plugin: PluginFolder, answer: contract.CallResponse) -> ToolAnswer:
+    """What a call gave; its numbers behind the plugin's name. Raises PluginError, InfrastructureError."""
+    if answer.HasField("failure"):
+        raise failure_of(answer.failure)
+    own = heard_numbers(answer.signals, "signals")
+    signals = {f"{plugin.manifest.name}/{name}": value for name, value in own.items()}
+    return ToolAnswer(text=answer.text, is_error=answer.is_error, signals=signals)
