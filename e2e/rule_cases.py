@@ -70,6 +70,9 @@ LONGEST = "a" * 40
 DIGEST = "blake3:" + "0" * 64
 EXISTING = {"existing": {"uri": "s3://a", "digest": DIGEST}, "run": None}
 TRAINS_WITHOUT_ACTORS = {"algorithm": {"sft": {}}, "maxSteps": 1}
+SCALED = {"maxReplicas": 2, "hpa": {}}
+ROUTE = {"gateways": [{"name": "public"}]}
+KEYS = [{"name": "a", "secretKeyRef": {"name": "a", "key": "a"}}]
 PAIRS: dict[str, tuple[Any, Any]] = {
     "names are for from: Names; leave them out, or write from: Names": (
         {"from": "Names", "names": ["team-a"]},
@@ -124,6 +127,22 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "a canary is watched for bakeSeconds: make it more than 0": (
         {"canaryPercent": 5, "bakeSeconds": 1},
         {"canaryPercent": 5, "bakeSeconds": 0},
+    ),
+    "minReplicas must not be above maxReplicas": (
+        {"minReplicas": 2, "maxReplicas": 2, "keda": None, "hpa": {}},
+        {"minReplicas": 3, "maxReplicas": 2, "keda": None, "hpa": {}},
+    ),
+    "an autoscaler rests while replicas is 0: leave replicas out, or scaling": (
+        {"scaling": SCALED, "replicas": 1},
+        {"scaling": SCALED, "replicas": 0},
+    ),
+    "a Gateway ends TLS and reaches servers by plain HTTP: leave tls out, or route": (
+        {"apiKeys": KEYS, "route": ROUTE},
+        {"apiKeys": KEYS, "route": ROUTE, "tls": {"secretRef": {"name": "a"}}},
+    ),
+    "whoever comes through a Gateway needs a key: name some in apiKeys": (
+        {"apiKeys": KEYS, "route": ROUTE},
+        {"apiKeys": [], "route": ROUTE},
     ),
     "timeZone and startingDeadlineSeconds go with cron": (
         {"cron": "0 2 * * *", "timeZone": "UTC"},

@@ -73,7 +73,7 @@ def _own_source(binary: Binary) -> list[Path]:
 def _build(name: str, binary: Binary) -> None:
     target = path(name)
     target.parent.mkdir(exist_ok=True)
-    source = HERE / wrapper if (wrapper := binary.module.wrapper) else _source(binary.module)
+    source = HERE / wrapper if (wrapper := binary.module.wrapper) else fetch(binary.module)
     partial = target.with_suffix(".partial")
     command = [_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath"]
     command += ["-tags", binary.module.tags, "-ldflags", _linker_flags(binary.module)]
@@ -102,8 +102,12 @@ def _linker_flags(module: Module) -> str:
     return flags
 
 
-def _source(module: Module) -> Path:
-    """The module's folder in Go's module cache, checked against its pin."""
+def fetch(module: Module) -> Path:
+    """The module's folder in Go's module cache, checked against its pin.
+
+    Raises:
+        BuildError: no Go toolchain, no network, or a module with another checksum.
+    """
     target = f"{module.path}@{module.version}"
     facts = json.loads(_run([_go(), "mod", "download", "-json", target], build_cache()))
     if facts["Sum"] != module.checksum:

@@ -142,6 +142,20 @@ _fake_gcs = Module(
     checksum="h1:K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU=",
 )
 
+KEDA = Module(
+    name="keda",
+    path="github.com/kedacore/keda/v2",
+    version="v2.21.0",
+    checksum="h1:R6z2HZvstK4RLUMxroNACzBj74xGxt3kG59b5Xc+Xps=",
+)
+GATEWAY_API = Module(
+    name="gateway-api",
+    path="sigs.k8s.io/gateway-api",
+    version="v1.4.1",
+    checksum="h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8=",
+)
+"""Nothing is built from these two: tests read their definitions."""
+
 BINARIES = {
     "etcd": Binary(module=_etcd, package="./etcd"),
     **{

@@ -6,6 +6,7 @@ import pytest
 from kueue_objects import build_priority, spec_of
 from operators import eventually, operating
 from queue_stage import Stage
+from token_of_the_table import grant
 
 from cluster.control.ports import find_free_port
 from faults.proxy import running
@@ -77,26 +78,3 @@ def used(records):
         name = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
         pairs |= {(name, "patch" if call.verb == "apply" else call.verb)} if name else set()
     return pairs
-
-
-def grant(kubectl, namespace):
-    """A token of an account with exactly the table's rights."""
-    rules = [
-        {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
-        for rule in RULES
-    ]
-    name, api = f"operator-{namespace}", "rbac.authorization.k8s.io"
-    account = {"kind": "ServiceAccount", "name": "rollout-operator", "namespace": namespace}
-    meta = {"name": name}
-    kubectl.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rollout-operator"}},
-        {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules},
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": name},
-            "subjects": [account],
-        },
-    )
-    return kubectl("create", "token", "rollout-operator").strip()

@@ -17,8 +17,11 @@ from rollout_api.v1alpha1.run_status import Progress
 from rollout_api.worker import ProgressWriting, RunIdentity
 
 pytestmark = pytest.mark.control_plane
-ELSEWHERE = {"kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"}
-"""Kinds that this cluster has not: Kueue's are asked for in its own tests."""
+ELSEWHERE = {
+    *("kueue.x-k8s.io", "scheduling.k8s.io", "monitoring.coreos.com"),
+    *("keda.sh", "gateway.networking.k8s.io"),
+}
+"""Kinds that this cluster has not: Kueue's, KEDA's and the Gateway API's are asked for in tests of their own."""
 WITHOUT_A_CALL = {
     Right(group="rollout.dev", resource="rolloutruns/finalizers", verb="update"),
     Right(group="rollout.dev", resource="rolloutendpoints/finalizers", verb="update"),
@@ -37,7 +40,11 @@ SPOILED = {
     "PodDisruptionBudget": f"{RUN}-actors",
     "ConfigMap": f"{RUN}-keys",
 }
-SERVED = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}}
+SERVED = {
+    "model": {"uri": "rollout://tiny-adder"},
+    "engine": {"embedded": {}},
+    "scaling": {"maxReplicas": 2, "hpa": {}},
+}
 LABEL = names.LABEL_PART_OF
 ENDS = {"ttlSecondsAfterFinished": 0, "ttlAction": "DeleteRun"}
 
@@ -127,19 +134,20 @@ def repair(mallory, boss):
 
 
 def serve(mallory, boss):
-    """Servers of an endpoint are made, spoiled, put right, and taken away."""
+    """Servers of an endpoint and their autoscaler are made, spoiled, put right, and taken away."""
 
     def servers():
         return mallory.kubectl.get("deployments")["items"]
 
     [found] = eventually(servers, "no servers")
-    name = found["metadata"]["name"]
-    assert boss.patch("Deployment", name, {"metadata": {"labels": {LABEL: "else"}}}).done
+    there = {"Deployment": found["metadata"]["name"], "HorizontalPodAutoscaler": "x-server"}
+    for kind, name in there.items():
+        assert boss.patch(kind, name, {"metadata": {"labels": {LABEL: "else"}}}).done
 
-    def is_repaired():
-        return boss.get("Deployment", name).body["metadata"]["labels"][LABEL] == "rollout"
+        def is_repaired(kind=kind, name=name):
+            return boss.get(kind, name).body["metadata"]["labels"][LABEL] == "rollout"
 
-    eventually(is_repaired, "the servers stayed spoiled")
+        eventually(is_repaired, f"{kind} {name} stayed spoiled")
     endpoint = mallory.kubectl.get("rolloutendpoints")["items"][0]["metadata"]["name"]
     assert boss.patch("RolloutEndpoint", endpoint, {"spec": {"suspend": True}}).done
     eventually(lambda: not servers(), "the servers stayed")

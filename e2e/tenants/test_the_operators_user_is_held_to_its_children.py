@@ -14,6 +14,7 @@ from worlds import PLATFORM, RING, SPEC, build_inputs
 
 from rollout_api import names
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
+from rollout_api.v1alpha1.inference.scaling import ScaledByHpa, Scaling
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
 from rollout_operator.endpoint.history import build_history
@@ -25,6 +26,7 @@ from rollout_operator.endpoint.render.children import (
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.traffic import build_traffic
 from rollout_operator.run.attempt import build_keys, render_record, sign_record
 from rollout_operator.run.certificate import issue
 from rollout_operator.run.record_keys import build_secret as build_key
@@ -107,7 +109,14 @@ def servers():
         build_deployment(inputs, revision, 1),
         build_service(inputs, revision.name, tls=True),
     ]
-    return {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
+    kinds = {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
+    return kinds | scalers(inputs)
+
+
+def scalers(inputs):
+    """What of its traffic the cluster has a kind for."""
+    spec = inputs.spec.model_copy(update={"scaling": Scaling(max_replicas=2, hpa=ScaledByHpa())})
+    return {one["kind"]: one for one in build_traffic(replace(inputs, spec=spec))}
 
 
 def of_every_run(now):

@@ -199,3 +199,51 @@ def test_an_endpoint_without_keys_is_taken_with_a_warning():
     document = {**HEAD, "metadata": {"name": "chat"}, "spec": {**SPEC, "apiKeys": []}}
     [problem] = check_document(document)
     assert (problem.field, problem.severity) == ("spec.apiKeys", Severity.warning)
+
+
+HPA = {"maxReplicas": 4, "hpa": {}}
+ROUTE = {"gateways": [{"name": "public", "namespace": "edge"}], "hostnames": ["*.example.com"]}
+
+
+def keda(address):
+    return {"maxReplicas": 4, "keda": {"serverAddress": address}}
+
+
+def test_an_autoscaler_and_a_route_pass():
+    assert check(scaling=HPA, route=ROUTE) == []
+    assert check(scaling=keda("https://prometheus.monitoring.svc:9090/prefix")) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "reason"),
+    [
+        ({"scaling": HPA, "replicas": 3}, "spec.replicas", "TwoWriters"),
+        ({"scaling": {**HPA, "minReplicas": 5}}, "spec.scaling.minReplicas", "EmptyRange"),
+        ({"scaling": {**HPA, "minReplicas": 0}}, "spec.scaling.minReplicas", "NotSupported"),
+        ({"scaling": {**HPA, "minReplicas": -1}}, "spec.scaling.minReplicas", "OutOfRange"),
+        ({"scaling": {"hpa": {}}}, "spec.scaling.maxReplicas", "MissingField"),
+        ({"scaling": {"maxReplicas": 4}}, "spec.scaling", "ExactlyOneOf"),
+        ({"scaling": {**HPA, **keda("http://p")}}, "spec.scaling", "ExactlyOneOf"),
+        (
+            {"scaling": {**HPA, "targetSaturation": 0}},
+            "spec.scaling.targetSaturation",
+            "OutOfRange",
+        ),
+        *(
+            ({"scaling": keda(one)}, "spec.scaling.keda.serverAddress", "InvalidValue")
+            for one in (
+                *("prometheus:9090", "file:///etc/passwd", "http://", "http://a:99999"),
+                *("http://ann:secret@p:9090", "http://p:9090?query=up", "http://p:9090#a"),
+            )
+        ),
+        ({"route": {"gateways": []}}, "spec.route.gateways", "TooFew"),
+        ({"route": {**ROUTE, "hostnames": ["a b"]}}, "spec.route.hostnames[0]", "InvalidValue"),
+        ({"route": ROUTE, "tls": {"secretRef": {"name": "a"}}}, "spec.route", "Contradiction"),
+    ],
+)
+def test_what_cannot_be_scaled_or_reached_is_refused_by_name(spec, field, reason):
+    assert check(**spec) == [(field, reason)]
+
+
+def test_a_route_without_keys_is_refused():
+    assert ("spec.route", "NoKeys") in check(route=ROUTE, apiKeys=[])

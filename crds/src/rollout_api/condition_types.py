@@ -6,6 +6,21 @@ from typing import Literal, Self
 Polarity = Literal["normal", "abnormal"]
 
 
+class Explained(StrEnum):
+    """A reason that carries its documentation: what it means, and what a person does."""
+
+    meaning: str
+    action: str
+
+    def __new__(cls, value: str, meaning: str, action: str) -> Self:
+        """One reason."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        member.action = action
+        return member
+
+
 class ConditionType(StrEnum):
     """One aspect of an object's state.
 
@@ -37,6 +52,16 @@ class ConditionType(StrEnum):
         "Progressing",
         "normal",
         "Of an endpoint: what the spec says serves, or comes up in time.",
+    )
+    SCALED = (
+        "Scaled",
+        "normal",
+        "Of an endpoint: an autoscaler sets the number of its servers; shown with `spec.scaling`.",
+    )
+    ROUTED = (
+        "Routed",
+        "normal",
+        "Of an endpoint: every Gateway of `spec.route` takes requests for it; shown with `spec.route`.",
     )
     ACTORS_READY = "ActorsReady", "normal", "Enough actors sample with verified weights."
     LEARNER_READY = "LearnerReady", "normal", "Every rank of the learner has joined."

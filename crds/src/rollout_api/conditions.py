@@ -3,27 +3,13 @@
 ``docs/reference/conditions.md`` is generated from this file.
 """
 
-from enum import StrEnum
-from typing import Self
-
-from rollout_api.condition_types import ConditionType
+from rollout_api.condition_types import ConditionType, Explained
 
 __all__ = ["ConditionType", "Reason"]
 
 
-class Reason(StrEnum):
+class Reason(Explained):
     """Why a condition is as it is."""
-
-    meaning: str
-    action: str
-
-    def __new__(cls, value: str, meaning: str, action: str) -> Self:
-        """A string that carries its documentation."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        member.action = action
-        return member
 
     # The normal course
     PENDING = "Pending", "Nothing has been decided yet.", "Wait a moment."
@@ -55,6 +41,23 @@ class Reason(StrEnum):
         "Look at the pods of the Deployment that the message names: events, and the log of `server`.",
     )
     SCALED_TO_ZERO = "ScaledToZero", "`spec.replicas` is 0: nobody answers.", "Scale it up."
+    AUTOSCALED = "Autoscaled", "The autoscaler sets the number of servers.", "Nothing."
+    AUTOSCALER_FAILED = (
+        "AutoscalerFailed",
+        "The autoscaler of `spec.scaling` cannot tell how many servers there should be: they stay as many as they are.",
+        "Look at what the message says; most often its metric is not there.",
+    )
+    ROUTE_ACCEPTED = "RouteAccepted", "Every Gateway has taken the route.", "Nothing."
+    ROUTE_NOT_ACCEPTED = (
+        "RouteNotAccepted",
+        "A Gateway of `spec.route` is not there, refuses the route, or has not answered yet.",
+        "Look at what the message says, and at the Gateway's listeners: `allowedRoutes`, `hostname`.",
+    )
+    KIND_NOT_SERVED = (
+        "KindNotServed",
+        "The spec asks for an object of a kind that the cluster does not have: KEDA's ScaledObject, or HTTPRoute.",
+        "Install KEDA or the Gateway API, or take the field away; the operator looks again within a minute.",
+    )
     REVISION_CREATED = (
         "RevisionCreated",
         "Servers of a changed endpoint come up beside the others.",

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -20,9 +21,11 @@ from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.discovery import Surroundings
 from rollout_operator.endpoint.controller import EndpointController
+from rollout_operator.endpoint.optional import OptionalKinds
 from rollout_operator.health import build_app, serve
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.config import Connection
+from rollout_operator.kube.following import Follower
 from rollout_operator.kube.informer import Informer
 from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.opened import OpenedWatches
@@ -34,7 +37,6 @@ from rollout_operator.kube.resources import (
     WATCHED_CHILDREN,
     Resource,
 )
-from rollout_operator.kueue.following import Follower
 from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.metrics import Metrics, watch_gauges
 from rollout_operator.other_kinds import StatusController
@@ -81,10 +83,11 @@ class Manager:
     record_keys: RecordKeys = field(init=False)
     snapshot_keys: SnapshotKeys = field(init=False)
     kueue: Follower = field(init=False)
+    optional: OptionalKinds = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """The follower of Kueue asks the store who needs it."""
+        """Followers of optional kinds ask the store who needs them."""
         self.known = Surroundings(
             client=self.client,
             settings=self.settings,
@@ -103,10 +106,17 @@ class Manager:
         )
         self.kueue = Follower(
             client=self.client,
-            build_readers=self._build_quota_readers,
+            resource=WORKLOADS,
+            build_readers=partial(self._build_optional_readers, WORKLOADS),
             wanted=lambda: bool(self.store.index.waiting(FOR_QUEUE, "")),
             appeared=self._wake_queued,
-            vanished=self._lose_quotas,
+            vanished=partial(self.store.keep_only, WORKLOADS, None, set()),
+        )
+        self.optional = OptionalKinds(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            build_readers=self._build_optional_readers,
         )
 
     # -- life -----------------------------------------------------------------------------------------
@@ -127,7 +137,8 @@ class Manager:
         self.readers = list(self._build_readers())
         for reader in self.readers:
             self._run(reader.run())
-        self._run(self.kueue.run())
+        for follower in self._followers:
+            self._run(follower.run())
         self._run(self.leader.run())
         self._run(self.known.follow(self._look_again))
         self._run(self._work())
@@ -153,6 +164,10 @@ class Manager:
         log.error("the operator ends: a part of it has ended part=%s", task, exc_info=error)
         self.ending.set()
 
+    @property
+    def _followers(self) -> tuple[Follower, ...]:
+        return (self.kueue, *self.optional.followers)
+
     # -- what is known ----------------------------------------------------------------------------------
 
     def ages(self) -> dict[str, float]:
@@ -161,7 +176,8 @@ class Manager:
         for path, age in self.opened.ages().items():
             plural = path.rpartition("/")[2]
             ages[plural] = max(age, ages.get(plural, 0.0))
-        for reader in (*self.readers, *self.kueue.readers):
+        followed = (one for follower in self._followers for one in follower.readers)
+        for reader in (*self.readers, *followed):
             plural = reader.resource.plural
             ages[plural] = max(reader.age_seconds, ages.get(plural, 0.0))
         return ages
@@ -170,7 +186,8 @@ class Manager:
         """What readiness waits for."""
         watches = {path.rpartition("/")[2] for path in self.opened.waiting()}
         lists = {one.resource.plural for one in self.readers if not one.synced.is_set()}
-        waits = sorted(watches) + sorted(lists) + self.kueue.missing()
+        found = [one for follower in self._followers for one in follower.missing()]
+        waits = sorted(watches) + sorted(lists) + found
         return waits if self.known.jwks else ["discovery", *waits]
 
     def _build_gauges(self) -> None:
@@ -207,10 +224,6 @@ class Manager:
     def _wake_queued(self) -> None:
         for key in self.store.index.waiting(FOR_QUEUE, ""):
             self.queue.put(key)
-
-    def _lose_quotas(self) -> None:
-        """Kueue was taken away, and all Workloads with it; live attempts go on."""
-        self.store.keep_only(WORKLOADS, None, set())
 
     def _build_controllers(self) -> Mapping[str, Controller]:
         """One for each of our kinds."""
@@ -254,6 +267,7 @@ class Manager:
             send=runs.send_status,
             poster=self._build_poster(),
             trusted=self.snapshot_keys.trusted,
+            served=self.optional.served,
             clocks=self.clocks,
         )
         others = [
@@ -341,9 +355,9 @@ class Manager:
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
 
-    def _build_quota_readers(self) -> Iterator[Informer]:
+    def _build_optional_readers(self, resource: Resource) -> Iterator[Informer]:
         for namespace in self.settings.namespaces or (None,):
-            yield self._reader(WORKLOADS, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
+            yield self._reader(resource, namespace, f"{LABEL_MANAGED_BY}={MANAGER_CHILDREN}")
 
     def _build_readers(self) -> Iterator[Informer]:
         children = (*WATCHED_CHILDREN, PODS)

@@ -187,6 +187,27 @@ RULES: tuple[Rule, ...] = (
         why="how many pods may be disturbed",
     ),
     Rule(
+        group="autoscaling",
+        resources=("horizontalpodautoscalers",),
+        verbs=_CHILD,
+        scope="watched",
+        why="autoscalers of endpoints: scaling.hpa",
+    ),
+    Rule(
+        group="keda.sh",
+        resources=("scaledobjects",),
+        verbs=_CHILD,
+        scope="watched",
+        why="autoscalers of endpoints, when the kind exists: scaling.keda",
+    ),
+    Rule(
+        group="gateway.networking.k8s.io",
+        resources=("httproutes",),
+        verbs=_CHILD,
+        scope="watched",
+        why="ways in to endpoints through Gateways, when the kind exists: route",
+    ),
+    Rule(
         group="monitoring.coreos.com",
         resources=("podmonitors",),
         verbs=_CHILD,

@@ -44,6 +44,7 @@ class World:
         self.job_pods: list[dict[str, Any]] = []
         self.generation, self.version = 1, 10
         self.moment = BEGIN
+        self.served = {"ScaledObject", "HTTPRoute"}
         self.broken: dict[str, Exception] = {}
         self.writes = 0
 
@@ -184,6 +185,7 @@ class World:
             send=self._send,
             poster=Poster(client=self, instance="op", clocks=_Clock(self)),
             trusted=_trusted,
+            served=lambda: self.served,
             clocks=_Clock(self),
         )
         self.again = await controller.reconcile(KEY)

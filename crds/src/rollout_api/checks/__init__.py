@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from rollout_api.checks.ending import nobody_makes_it_again
 from rollout_api.checks.facts import NO_FACTS, Facts
-from rollout_api.checks.inference.endpoint import check_endpoint
+from rollout_api.checks.inference.endpoint import check_endpoint, check_written
 from rollout_api.checks.pods.cluster import queues_agree
 from rollout_api.checks.registry import RULES
 from rollout_api.checks.together import check_together
@@ -53,7 +53,7 @@ def check_document(data: Mapping[str, Any], facts: Facts = NO_FACTS) -> tuple[Pr
     if isinstance(parsed, RolloutSnapshot):
         return tuple(check_snapshot(parsed.spec))
     assert isinstance(parsed, RolloutEndpoint), f"{kind} has rules"
-    return tuple(check_endpoint(parsed.spec))
+    return (*check_endpoint(parsed.spec), *check_written(parsed.spec))
 
 
 def check_run(run: RolloutRun, facts: Facts = NO_FACTS) -> tuple[Problem, ...]:

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Any
 
 from rollout_api import GROUP, names
+from rollout_operator.cache.answers import Answer, read_answer
 from rollout_operator.controller.times import parse_time, read_time
 from rollout_operator.kube.managed_fields import controller_uid, fields_digest, owned_digest
 from rollout_operator.signing import FORMAT_UNSAID, record_content, record_format
@@ -59,7 +60,7 @@ class Deployed:
 class Child:
     """One object that belongs to a run or an endpoint, whose name and UID are ``run`` and ``run_uid``.
 
-    ``selects``: the revision that an endpoint's Service sends requests to.
+    ``selects``: the revision that an endpoint's Service sends requests to. ``answer``: what is said of an autoscaler or a route.
     ``digest`` is what was applied, ``owned`` what of it is there now: they differ after a drift.
     ``fields``: which fields are ours; while that stays, so does ``owned``.
     ``expected``: what a record says there must be, ``generation`` and ``settled`` what it was rendered from, ``content`` the
@@ -88,6 +89,7 @@ class Child:
     workload: Workload | None = None
     deployed: Deployed | None = None
     selects: str = ""
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,7 @@ def parse_child(
         workload=_workload(live) if kind == "StatefulSet" else None,
         deployed=_deployed(live) if kind == "Deployment" else None,
         selects=_selects(live) if kind == "Service" else "",
+        answer=read_answer(kind, live),
     )
 
 

@@ -7,6 +7,7 @@ Deletions are final by UID. Every change names the key that must be looked at ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 
@@ -199,7 +200,7 @@ class Store:
         self._owners[child.uid] = owner
         if resource is STATEFUL_SETS:
             self._sets.setdefault(owner, set()).add(child.uid)
-        if notify:
+        if notify and _is_news(before, child):
             self._touch(owner)
 
     def _find_child(self, resource: Resource, meta: Document) -> Child | None:
@@ -293,6 +294,11 @@ class Store:
         self._gone[uid] = None
         while len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
+
+
+def _is_news(before: Child | None, child: Child) -> bool:
+    """An autoscaler notes figures every few seconds: only what it says of them is news."""
+    return before is None or child.answer is None or replace(before, version=child.version) != child
 
 
 def _standing(stored: Stored | None) -> tuple[str, int, bool] | None:

@@ -22,6 +22,7 @@ from rollout_operator.endpoint.render.children import (
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.traffic import build_traffic
 from rollout_operator.endpoint.render.trials import (
     build_canary,
     build_measuring,
@@ -31,11 +32,14 @@ from rollout_operator.endpoint.trial import Canary
 from rollout_operator.jobs.jobs import Jobs
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.managed_fields import seal
+from rollout_operator.kube.resources import AUTOSCALERS, OPTIONAL_CHILDREN
 from rollout_operator.run.permitted import build_allowances
 
 log = logging.getLogger(__name__)
 
 DEPLOYMENT = "Deployment"
+TRAFFIC = frozenset(one.kind for one in (AUTOSCALERS, *OPTIONAL_CHILDREN))
+"""Kinds of autoscalers and routes: those that are not wanted go."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,17 +145,22 @@ def _build(
     if canary is not None:
         yield build_baseline(inputs, plan.serves)
     asks = canary is not None and (plan.asks or canary.work is not None)
+    made = seen.traffic - seen.unserved
+    yield from (one for one in build_traffic(inputs) if one["kind"] in made)
     if asks or ("ConfigMap", names.canary_name(seen.name)) in seen.children:
         percent = canary.percent if canary is not None and asks else 0
         yield build_canary(inputs, revision.name, percent)
 
 
 def _left_over(seen: EndpointSeen, plan: EndpointPlan) -> Iterator[tuple[str, str]]:
-    """Addresses of trials that nobody goes through: what was a candidate is not to be reached."""
+    """Addresses of trials that nobody goes through: what was a candidate is not to be reached. Autoscalers and routes of before."""
     if plan.trial is None:
         yield "Service", names.candidate_name(seen.name)
     if not isinstance(plan.trial, Canary):
         yield "Service", names.baseline_name(seen.name)
+    if seen.spec is not None:
+        for kind in TRAFFIC - seen.traffic:
+            yield kind, names.server_name(seen.name)
 
 
 def _server(seen: EndpointSeen, revision: str) -> Child:

@@ -39,7 +39,7 @@ PODS_MAX = 50
 
 @dataclass(slots=True, kw_only=True)
 class EndpointController:
-    """Everything that a reconcile uses. ``trusted``: whose snapshots servers may serve."""
+    """Everything that a reconcile uses. ``trusted``: whose snapshots servers may serve; ``served``: optional kinds that are there."""
 
     client: KubeClient
     store: Store
@@ -48,6 +48,7 @@ class EndpointController:
     send: Send
     poster: Poster
     trusted: Callable[[], Awaitable[tuple[str, ...]]]
+    served: Callable[[], set[str]]
     clocks: Clocks = CLOCKS
     kind: str = KIND
     _applier: EndpointApplier = field(init=False)
@@ -68,7 +69,7 @@ class EndpointController:
         goes_back = bool(document.get("rollbackTo"))
         history = await self._read_history(stored) if goes_back else {}
         signers = await self.trusted() if goes_back or served_snapshot(document) else ()
-        looked = look(stored, self.store, self.platform, signers, history)
+        looked = look(stored, self.store, self.platform, signers, history, self.served())
         try:
             looked = await self._check(stored, looked)
             plan = plan_endpoint(looked.seen, self.clocks.now())

@@ -25,7 +25,10 @@ from rollout_operator.kube.resources import CONFIG_MAPS
 from rollout_operator.run.plan.model import Blocked
 
 LIVE = frozenset(
-    {"replicas", "suspend", "apiKeys", "tls", "promotion", "rollbackTo", "revisionHistoryLimit"}
+    {
+        *("replicas", "scaling", "route", "suspend", "apiKeys", "tls"),
+        *("promotion", "rollbackTo", "revisionHistoryLimit"),
+    }
 )
 """Fields that no record has: they are of the endpoint, not of what it served. Keys are those of now: one that was revoked stays so."""
 RECORDS_BYTES_MAX = 512 * 1024

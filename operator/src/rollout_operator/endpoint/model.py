@@ -9,6 +9,12 @@ from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
 from rollout_operator.endpoint.trial import PASSED, Canary, Trial, TrialVerdict
+from rollout_operator.kube.resources import (
+    AUTOSCALERS,
+    HTTP_ROUTES,
+    OPTIONAL_CHILDREN,
+    SCALED_OBJECTS,
+)
 from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
@@ -53,6 +59,7 @@ class EndpointSeen:
     ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
     or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
     without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
+    ``served``: optional kinds that the cluster has.
     ``trials``: what is to be found out of the target before it may serve, in order. ``history``: what is on record of revisions,
     by their names; only where the target is one that was gone back to, or has no servers yet.
     """
@@ -73,6 +80,7 @@ class EndpointSeen:
     trouble: str = ""
     trials: tuple[Trial | Canary, ...] = ()
     history: Mapping[str, str] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
 
     @property
     def rollback(self) -> str:
@@ -86,10 +94,29 @@ class EndpointSeen:
 
     @property
     def replicas(self) -> int:
-        """Servers wanted."""
+        """Servers wanted; of what an autoscaler says no more and no fewer than its bounds, which may have changed since."""
         if self.spec is None or self.spec.suspend:
             return 0
-        return 1 if self.spec.replicas is None else self.spec.replicas
+        wanted, scaling = self.spec.replicas, self.spec.scaling
+        if scaling is None:
+            return wanted
+        return min(max(wanted, scaling.min_replicas), scaling.max_replicas)
+
+    @property
+    def traffic(self) -> frozenset[str]:
+        """Kinds of autoscaler and route that are wanted, whether the cluster has them or not."""
+        if self.spec is None or self.spec.suspend:
+            return frozenset()
+        scaling, route = self.spec.scaling, self.spec.route
+        scaled = (
+            [] if scaling is None else [AUTOSCALERS if scaling.keda is None else SCALED_OBJECTS]
+        )
+        return frozenset(one.kind for one in (*scaled, *([HTTP_ROUTES] if route else [])))
+
+    @property
+    def unserved(self) -> frozenset[str]:
+        """Those of them that the cluster does not have."""
+        return self.traffic & {one.kind for one in OPTIONAL_CHILDREN} - self.served
 
     @property
     def servers(self) -> dict[str, Deployed]:

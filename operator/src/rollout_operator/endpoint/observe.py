@@ -44,8 +44,12 @@ def look(
     platform: Callable[[], Platform],
     signers: Collection[str],
     history: Mapping[str, str],
+    served: Collection[str] = (),
 ) -> EndpointLook:
-    """An endpoint as the store knows it. ``signers``: whose snapshots are believed; ``history``: records of revisions."""
+    """An endpoint as the store knows it.
+
+    ``signers``: whose snapshots are believed; ``history``: records of revisions; ``served``: optional kinds that there are.
+    """
     namespace, document = stored.key.namespace, json.loads(stored.spec)
     document, handed_on, unknown = _effective(document, history)
     spec, gate = parse_spec(stored, document)
@@ -66,6 +70,7 @@ def look(
         children=dict(children),
         selects=service.selects if service is not None and not service.deleting else "",
         history=history,
+        served=frozenset(served),
     )
     if gate is not None or spec is None:
         return EndpointLook(seen=seen)
@@ -185,17 +190,19 @@ def _over_ceilings(spec: EndpointSpec, runtime: RuntimeSpec) -> Blocked | None:
     ceilings = runtime.ceilings
     if ceilings is None:
         return None
-    replicas = 1 if spec.replicas is None else spec.replicas
+    field, replicas = "spec.replicas", spec.replicas
+    if spec.scaling is not None:
+        field, replicas = "spec.scaling.maxReplicas", spec.scaling.max_replicas
     vllm = spec.engine.vllm if spec.engine is not None else None
     each = 0
     if spec.accelerator is not None:
         each = spec.accelerator.count or (vllm.tensor_parallel if vllm is not None else 1)
-    for field, count, bound in (
-        ("spec.replicas", replicas, ceilings.actor_replicas),
+    for name, count, bound in (
+        (field, replicas, ceilings.actor_replicas),
         ("devices of all servers", replicas * each, ceilings.accelerators),
     ):
         if bound is not None and count > bound:
-            message = f"{field}: {count} is asked for, the runtime allows {bound}"
+            message = f"{name}: {count} is asked for, the runtime allows {bound}"
             return Blocked(reason=Reason.CEILING_EXCEEDED, message=message)
     return None
 

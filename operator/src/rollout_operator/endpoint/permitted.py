@@ -5,11 +5,12 @@ It asks nothing of the code that rendered. The chart's admission policy on the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rollout_api import names
-from rollout_operator.endpoint.inputs import KIND, Manifest, owner_reference
+from rollout_operator.endpoint.inputs import KIND, SERVICE_PORT, Manifest, owner_reference
+from rollout_operator.kube.resources import AUTOSCALERS, OPTIONAL_CHILDREN
 from rollout_operator.run.permitted import (
     Allowances,
     Fault,
@@ -26,8 +27,10 @@ _API_VERSIONS = {
     "Job": "batch/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
     "PodDisruptionBudget": "policy/v1",
+    **{one.kind: one.api_version for one in (AUTOSCALERS, *OPTIONAL_CHILDREN)},
 }
 _WITH_PODS = ("Deployment", "Job")
+_SCALES = ("HorizontalPodAutoscaler", "ScaledObject")
 _DIGEST_DIGITS = 10
 
 
@@ -61,12 +64,19 @@ class EndpointPermit:
         owners = meta.get("ownerReferences") or [None]
         if owners[0] != owner_reference(self.endpoint, self.uid):
             yield "metadata.ownerReferences[0]", f"endpoint {self.endpoint}", owners[0]
-        if kind == "Service":
-            yield from self._look_service(manifest["spec"])
-        elif kind == "ServiceAccount":
+        if kind == "ServiceAccount":
             yield from look_at_account(manifest)
-        elif kind in _WITH_PODS:
-            yield from self._look_servers(manifest["spec"])
+        elif (look := self._looks.get(kind)) is not None:
+            yield from look(manifest["spec"])
+
+    @property
+    def _looks(self) -> Mapping[str, Callable[[Manifest], Iterator[Fault]]]:
+        return {
+            "Service": self._look_service,
+            "HTTPRoute": self._look_route,
+            **dict.fromkeys(_WITH_PODS, self._look_servers),
+            **dict.fromkeys(_SCALES, self._look_scaled),
+        }
 
     def _is_name(self, kind: str, name: str) -> bool:
         head, _, digits = name.rpartition("-")
@@ -90,6 +100,23 @@ class EndpointPermit:
         mine = names.server_labels(self.endpoint, self.uid).items()
         if not mine <= spec.get("selector", {}).items():
             yield "spec.selector", "servers of this endpoint", spec.get("selector")
+
+    def _look_route(self, spec: Manifest) -> Iterator[Fault]:
+        """Requests go to this endpoint's address and nowhere else, as they came."""
+        for name in spec.keys() - {"parentRefs", "hostnames", "rules"}:
+            yield f"spec.{name}", "nothing", spec[name]
+        for rule in spec["rules"]:
+            for name in rule.keys() - {"matches", "backendRefs", "timeouts"}:
+                yield f"spec.rules[].{name}", "nothing", rule[name]
+            for one in rule.get("backendRefs") or [None]:
+                mine = {"name": names.server_name(self.endpoint), "port": SERVICE_PORT}
+                if one != mine:
+                    yield "spec.rules[].backendRefs[]", f"{mine}", one
+
+    def _look_scaled(self, spec: Manifest) -> Iterator[Fault]:
+        mine = {"apiVersion": "rollout.dev/v1alpha1", "kind": KIND, "name": self.endpoint}
+        if spec.get("scaleTargetRef") != mine:
+            yield "spec.scaleTargetRef", f"{mine}", spec.get("scaleTargetRef")
 
     def _look_servers(self, spec: Manifest) -> Iterator[Fault]:
         own = names.server_name(self.endpoint)

@@ -9,12 +9,14 @@ from typing import Any
 from rollout_api import names
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.inference.endpoint import Revision
+from rollout_operator.cache.answers import Answer
 from rollout_operator.cache.children import Deployed
 from rollout_operator.controller.conditions import ConditionUpdate, Status, no, stamp, yes
 from rollout_operator.controller.times import render_time
 from rollout_operator.endpoint.inputs import address
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen, speaks_tls
 from rollout_operator.endpoint.trial import Canary, read_mark
+from rollout_operator.kube.resources import HTTP_ROUTES, resource_of
 from rollout_operator.run.plan.model import EventSpec
 
 Said = tuple[Reason, str]
@@ -155,7 +157,7 @@ def _conditions(seen: EndpointSeen, plan: EndpointPlan) -> list[ConditionUpdate]
         found.append(yes(ConditionType.RECONCILING, progress.reason, progress.message))
     if seen.suspend and not seen.servers:
         found.append(yes(ConditionType.SUSPENDED, Reason.SUSPENDED, "spec.suspend is true"))
-    return [*found, _ready(available, progress, stalled)]
+    return [*found, *_traffic(seen), _ready(available, progress, stalled)]
 
 
 def _ready(
@@ -185,6 +187,35 @@ def _available(seen: EndpointSeen, plan: EndpointPlan, serving: Deployed | None)
     if not plan.serves:
         return no(kind, Reason.NO_SERVER_READY, f"{seen.target} has not passed its evaluations")
     return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet")
+
+
+def _traffic(seen: EndpointSeen) -> Iterator[ConditionUpdate]:
+    """What autoscaler and Gateways make of what the operator made for them, and what the cluster has no kind for."""
+    for kind in sorted(seen.traffic):
+        about = ConditionType.ROUTED if kind == HTTP_ROUTES.kind else ConditionType.SCALED
+        what = f"{kind} {names.server_name(seen.name)}"
+        child = seen.children.get((kind, names.server_name(seen.name)))
+        answer = child.answer if child is not None and not child.deleting else None
+        if kind in seen.unserved:
+            words = f"the cluster does not serve {kind} ({resource_of(kind).api_version})"
+            yield no(about, Reason.KIND_NOT_SERVED, words)
+        elif about is ConditionType.SCALED:
+            yield _scaled(seen, what, answer)
+        elif answer is None or not answer.given or answer.trouble:
+            words = answer.trouble if answer is not None and answer.trouble else "not answered yet"
+            yield no(about, Reason.ROUTE_NOT_ACCEPTED, f"{what}: {words}")
+        else:
+            yield yes(about, Reason.ROUTE_ACCEPTED, f"{what} is accepted by its Gateways")
+
+
+def _scaled(seen: EndpointSeen, what: str, answer: Answer | None) -> ConditionUpdate:
+    assert seen.spec is not None and seen.spec.scaling is not None, "what is wanted is of a spec"
+    if answer is not None and answer.trouble:
+        words = f"{what}: {answer.trouble}"
+        return no(ConditionType.SCALED, Reason.AUTOSCALER_FAILED, words)
+    low, high = seen.spec.scaling.min_replicas, seen.spec.scaling.max_replicas
+    words = f"{what} wants {seen.replicas} servers, of {low} to {high}"
+    return yes(ConditionType.SCALED, Reason.AUTOSCALED, words)
 
 
 def _progress(seen: EndpointSeen, plan: EndpointPlan) -> tuple[ConditionUpdate, Said | None]:

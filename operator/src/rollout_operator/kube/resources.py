@@ -35,8 +35,10 @@ def _core(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
     return Resource(group="", version="v1", plural=plural, kind=kind, namespaced=namespaced)
 
 
-def _in(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
-    return Resource(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced)
+def _in(
+    group: str, plural: str, kind: str, *, namespaced: bool = True, version: str = "v1"
+) -> Resource:
+    return Resource(group=group, version=version, plural=plural, kind=kind, namespaced=namespaced)
 
 
 def _own(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
@@ -64,6 +66,11 @@ ROLE_BINDINGS = _in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding")
 NETWORK_POLICIES = _in("networking.k8s.io", "networkpolicies", "NetworkPolicy")
 DISRUPTION_BUDGETS = _in("policy", "poddisruptionbudgets", "PodDisruptionBudget")
 POD_MONITORS = _in("monitoring.coreos.com", "podmonitors", "PodMonitor")
+AUTOSCALERS = _in(
+    "autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler", version="v2"
+)
+SCALED_OBJECTS = _in("keda.sh", "scaledobjects", "ScaledObject", version="v1alpha1")
+HTTP_ROUTES = _in("gateway.networking.k8s.io", "httproutes", "HTTPRoute")
 STORAGE_CLASSES = _in("storage.k8s.io", "storageclasses", "StorageClass", namespaced=False)
 CSI_DRIVERS = _in("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
 LEASES = _in("coordination.k8s.io", "leases", "Lease")
@@ -79,12 +86,20 @@ WATCHED_CHILDREN = (
     ROLE_BINDINGS,
     NETWORK_POLICIES,
     DISRUPTION_BUDGETS,
+    AUTOSCALERS,
 )
 """Children that the small reader follows. Secrets are fetched by name and never listed."""
+OPTIONAL_CHILDREN = (SCALED_OBJECTS, HTTP_ROUTES)
+"""Children of endpoints that a cluster may not serve: followed while it does."""
 
 _BY_KIND = {
     one.kind: one
-    for one in (*OWN_KINDS, *WATCHED_CHILDREN, SECRETS, PODS, NODES, POD_MONITORS, JOBS)
+    for one in (
+        *OWN_KINDS,
+        *WATCHED_CHILDREN,
+        *OPTIONAL_CHILDREN,
+        *(SECRETS, PODS, NODES, POD_MONITORS, JOBS),
+    )
 }
 
 

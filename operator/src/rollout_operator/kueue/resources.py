@@ -6,7 +6,6 @@ from rollout_operator.kube.resources import Resource
 
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
-FOUND_AT = f"/apis/{GROUP}/{VERSION}"
 
 WORKLOADS = Resource(group=GROUP, version=VERSION, plural="workloads", kind="Workload")
 FLAVORS = Resource(

@@ -19,6 +19,7 @@ from rollout_api.checks.refusals import not_supported
 from rollout_api.checks.sizes import find_excess
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.inference.endpoint import EndpointModel, EndpointSpec
+from rollout_api.v1alpha1.inference.scaling import Scaling
 
 SCHEMES = ("hf", "file", "rollout")
 """Of models that a server's pod finds by itself."""
@@ -34,6 +35,8 @@ def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
     yield from _model(spec.model)
     yield from find_bad_name(spec.model_name, "spec.modelName")
     yield from _engine(spec)
+    yield from _scaling(spec.scaling)
+    yield from _route(spec)
     yield from find_taken_labels(spec, "spec")
     yield from find_devices(spec, "spec")
     yield from find_taken_variables(spec.env, "spec")
@@ -47,6 +50,17 @@ def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
             message="no key is asked for: every pod of the namespace is answered",
             fix="name keys: apiKeys: [{name: ann, secretKeyRef: {name: ..., key: ...}}]",
             severity=Severity.warning,
+        )
+
+
+def check_written(spec: EndpointSpec) -> Iterator[Problem]:
+    """What a person must not write, though it may be there: an autoscaler writes the number of servers into the object."""
+    if spec.scaling is not None and spec.replicas != 1:
+        yield Problem(
+            field="spec.replicas",
+            reason="TwoWriters",
+            message=f"{spec.replicas} is written, and the autoscaler of spec.scaling sets the number of servers",
+            fix="leave replicas out, and write the bounds: scaling.minReplicas and scaling.maxReplicas",
         )
 
 
@@ -158,4 +172,56 @@ def _engine(spec: EndpointSpec) -> Iterator[Problem]:
             reason="NotUsedByEngine",
             message="the embedded engine has the CPU: the devices would be held for nothing",
             fix="leave it out, or use engine: {vllm: {}}",
+        )
+
+
+def _scaling(scaling: Scaling | None) -> Iterator[Problem]:
+    if scaling is None:
+        return
+    if scaling.min_replicas == 0:
+        fix = "write 1 or more: while there are no servers nobody would hold requests"
+        yield not_supported("spec.scaling.minReplicas", "scale to zero", fix)
+    if scaling.min_replicas > scaling.max_replicas:
+        yield Problem(
+            field="spec.scaling.minReplicas",
+            reason="EmptyRange",
+            message=f"minReplicas {scaling.min_replicas} is above maxReplicas {scaling.max_replicas}",
+            fix="lower minReplicas, or raise maxReplicas",
+        )
+    if scaling.keda is not None and not _is_server(scaling.keda.server_address):
+        yield Problem(
+            field="spec.scaling.keda.serverAddress",
+            reason="InvalidValue",
+            message=f"{scaling.keda.server_address!r:.120} is no address of a Prometheus",
+            fix="write http://prometheus.monitoring.svc:9090; what it asks for goes into a TriggerAuthentication",
+        )
+
+
+def _is_server(address: str) -> bool:
+    """An HTTP address without a password, a query or a fragment; none is ours to keep."""
+    try:
+        parts = urlsplit(address)
+        plain = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    bare = not (parts.query or parts.fragment or "@" in parts.netloc)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and bare
+
+
+def _route(spec: EndpointSpec) -> Iterator[Problem]:
+    if spec.route is None:
+        return
+    if spec.tls is not None:
+        yield Problem(
+            field="spec.route",
+            reason="Contradiction",
+            message="a Gateway reaches servers by plain HTTP, and spec.tls has them speak TLS",
+            fix="leave spec.tls out: the Gateway ends TLS; or spec.route",
+        )
+    if not spec.api_keys:
+        yield Problem(
+            field="spec.route",
+            reason="NoKeys",
+            message="no key is asked for, and then only pods of the namespace may reach the servers",
+            fix="name keys: apiKeys: [{name: ann, secretKeyRef: {name: ..., key: ...}}]",
         )

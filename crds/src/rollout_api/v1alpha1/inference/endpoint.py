@@ -28,6 +28,7 @@ from rollout_api.v1alpha1.common import (
 )
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.sampling import Sampling
+from rollout_api.v1alpha1.inference.scaling import EndpointRoute, Scaling
 from rollout_api.v1alpha1.objects.meta import RunMeta
 from rollout_api.v1alpha1.pods.pods import Accelerator, PodSettings
 from rollout_api.v1alpha1.storage import SnapshotRef
@@ -175,6 +176,21 @@ class EndpointSpec(PodSettings):
             " tensorParallel",
             "engine",
         ),
+        Rule(
+            "!has(self.scaling) || !has(self.replicas) || self.replicas > 0",
+            "an autoscaler rests while replicas is 0: leave replicas out, or scaling",
+            "replicas",
+        ),
+        Rule(
+            "!has(self.route) || !has(self.tls)",
+            "a Gateway ends TLS and reaches servers by plain HTTP: leave tls out, or route",
+            "route",
+        ),
+        Rule(
+            "!has(self.route) || (has(self.apiKeys) && size(self.apiKeys) > 0)",
+            "whoever comes through a Gateway needs a key: name some in apiKeys",
+            "route",
+        ),
     )
 
     model: EndpointModel
@@ -187,8 +203,13 @@ class EndpointSpec(PodSettings):
     """Kueue queue. Not supported by this version: refused; the runtime's does not hold for endpoints."""
     suspend: bool = False
     """Take the servers away and keep the address."""
-    replicas: int | None = Field(default=None, ge=0, le=4096)
-    """Servers wanted. Unset: 1, or what an autoscaler sets through the `scale` subresource."""
+    replicas: int = Field(default=1, ge=0, le=4096)
+    """Servers wanted. `kubectl scale` and autoscalers, that of `scaling` or one of yours, set this field, which therefore always has a
+    value: 1, the default, counts as unset beside `scaling`."""
+    scaling: Scaling | None = None
+    """Let the number of servers follow their load. Unset: it stays as `replicas` says."""
+    route: EndpointRoute | None = None
+    """The way in from outside the cluster, through Gateways. Unset: none."""
     engine: ServingEngine | None = None
     """What serves. Unset: vLLM with its defaults."""
     accelerator: Accelerator | None = None

@@ -1,6 +1,6 @@
-"""Follows Workloads while Kueue is installed, and nothing of Kueue while it is not.
+"""Follows an optional kind while the cluster serves it, and asks for nothing of it while it does not.
 
-Whether it is installed is asked once at the start, then while a run waits for it; while it is there,
+Whether it is served is asked once at the start, then while an object of ours waits for it; while it is there,
 now and then whether it still is.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rollout_operator.errors import KubeError, NotFound
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.informer import Informer
-from rollout_operator.kueue.resources import FOUND_AT, WORKLOADS
+from rollout_operator.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,14 @@ STILL_SECONDS = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """Whether Kueue is there (``served``), and the readers of its Workloads.
+    """Whether a kind is there (``served``), and the readers of its objects.
 
-    ``settled`` once that is known for the first time, and all Workloads with it. ``wanted`` says whether any run names a queue and waits; ``appeared`` is called once Workloads are
-    known; ``vanished`` when they are no more.
+    ``settled`` once that is known for the first time, and all its objects with it. ``wanted`` says whether any object of ours
+    asks for it and waits; ``appeared`` is called once its objects are known; ``vanished`` when they are no more.
     """
 
     client: KubeClient
+    resource: Resource
     build_readers: Callable[[], Iterable[Informer]]
     wanted: Callable[[], bool]
     appeared: Callable[[], None] = lambda: None
@@ -51,29 +52,33 @@ class Follower:
             self._stop()
 
     def missing(self) -> list[str]:
-        """What a start waits for: whether Kueue is there, and if so its Workloads."""
-        return [] if self.settled else [WORKLOADS.plural]
+        """What a start waits for: whether the kind is there, and if so its objects."""
+        return [] if self.settled else [self.resource.plural]
 
     async def _look(self) -> None:
         try:
             there = await self._is_there()
         except KubeError as error:
-            log.warning("cannot tell whether Kueue is there error=%s", error)
+            log.warning("cannot tell whether a kind is there kind=%s error=%s", self._name, error)
             return
         if there and not self.readers:
             self._start()
         elif self.readers and not there:
-            log.warning("Kueue is gone: its Workloads are not served any more")
+            log.warning("a kind is not served any more kind=%s", self._name)
             self._stop()
             self.vanished()
         self.settled = self.settled or not there
 
     async def _is_there(self) -> bool:
         try:
-            found = await self.client.read(FOUND_AT)
+            found = await self.client.read(f"/apis/{self.resource.api_version}")
         except NotFound:
             return False
-        return any(one["name"] == WORKLOADS.plural for one in found.get("resources", ()))
+        return any(one["name"] == self.resource.plural for one in found.get("resources", ()))
+
+    @property
+    def _name(self) -> str:
+        return f"{self.resource.plural}.{self.resource.group}"
 
     async def _pause(self) -> None:
         """Wait for the next question. Raises what broke a reader."""
@@ -87,7 +92,7 @@ class Follower:
             task.result()
 
     def _start(self) -> None:
-        log.info("Kueue is there: Workloads are watched")
+        log.info("an optional kind is served and watched kind=%s", self._name)
         self.readers = tuple(self.build_readers())
         self._tasks = [asyncio.ensure_future(one.run()) for one in self.readers]
         self._tasks.append(asyncio.ensure_future(self._announce()))
