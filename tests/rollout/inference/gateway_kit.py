@@ -101,6 +101,26 @@ def build_table(
     )
 
 
+TASKS = {"text": "generate", "vectors": "embed", "scores": "score"}
+"""Models of one simulated engine, and what they do."""
+
+
+def write_tasks(table: Path, engine: Path) -> None:
+    """A table of three models, of one task each, which one engine answers."""
+    versions = tuple(
+        ServedVersion(
+            name=name,
+            digest=f"blake3:{name}",
+            engine="vllm",
+            task=task,
+            created=1,
+            replicas=(EngineReplica(name=name, socket=str(engine), slots=1000),),
+        )
+        for name, task in TASKS.items()
+    )
+    write_table(table, EndpointTable(versions=versions))
+
+
 @asynccontextmanager
 async def gateways() -> AsyncIterator[Callable]:
     """What starts gateways over simulated engines, and ends them: ``await start(m=("a", "b"), settings={...})``."""

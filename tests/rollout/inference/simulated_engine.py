@@ -1,16 +1,19 @@
 """An engine that answers as vLLM's server does, without a model: for the gateway's tests and its bench.
 
-``python simulated_engine.py SOCKET`` runs one as a process. What a request asks for by its prompt's text: ``tokens=N``, ``delay=S``
-between tokens, ``die``: the connection is cut after the second token, ``exit``: the process ends there, ``fail``: an error
-event, ``status=N``: that status, ``junk``: no stream of events, ``hang``: no answer.
+``python simulated_engine.py SOCKET`` (or ``HOST:PORT``) runs one as a process. What a request asks for by its prompt's text: ``tokens=N``,
+``delay=S`` between tokens, ``die``: the connection is cut after the second token, ``exit``: the process ends there, ``fail``: an error
+event, ``status=N``: that status, ``junk``: no stream of events, ``hang``: no answer. A body with ``tools`` is answered by a call of the first, until
+a tool's answer is in it; one with a schema for its answer by ``STRUCTURED``; bodies for vectors and scores as an engine of those does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
+import struct
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +21,15 @@ from typing import Any
 from aiohttp import web
 
 TOKENS = 4
+CALLED = '{"a": 3, "b": 4}'
+STRUCTURED = '{"answer": 7}'
+VECTOR = (0.6, 0.8)
+
+
+POOLED = (
+    *("/v1/embeddings", "/classify", "/score", "/v1/score"),
+    *("/rerank", "/v1/rerank", "/v2/rerank"),
+)
 
 
 @dataclass
@@ -66,9 +78,8 @@ def build_engine(engine: Simulated) -> web.Application:
         "/v1/chat/completions",
         "/v1/completions",
         "/tokenize",
-        "/v1/embeddings",
-        "/v1/rerank",
         "/v1/responses",
+        *POOLED,
     ):
         app.router.add_post(path, answer)
     return app
@@ -102,6 +113,8 @@ async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespo
         return web.json_response({"error": error}, status=int(wish["status"]))
     if "hang" in text:
         await asyncio.Event().wait()
+    if request.path in POOLED:
+        return web.json_response(_pool(request.path, body))
     chat = request.path == "/v1/chat/completions"
     if request.path == "/v1/responses":
         return await _respond(request, body, text, delay, tokens)
@@ -113,12 +126,9 @@ async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespo
     usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
     if not body.get("stream"):
         await asyncio.sleep(delay * tokens)
-        said = (
-            {"message": {"role": "assistant", "content": "w " * tokens}}
-            if chat
-            else {"text": "w " * tokens}
-        )
-        choice = {"index": 0, **said, "finish_reason": "stop"}
+        message, finish = _say(body, tokens)
+        said = {"message": message} if chat else {"text": "w " * tokens}
+        choice = {"index": 0, **said, "finish_reason": finish}
         name = "chat.completion" if chat else "text_completion"
         return web.json_response({**head, "object": name, "choices": [choice], "usage": usage})
     return await _stream(
@@ -132,21 +142,71 @@ async def _answer(request: web.Request, body: dict[str, Any]) -> web.StreamRespo
     )
 
 
+def _say(body: dict[str, Any], tokens: int) -> tuple[dict[str, Any], str]:
+    """An assistant's message, and why it ends."""
+    tool = (body.get("tools") or [{}])[0].get("function")
+    if isinstance(tool, dict) and body["messages"][-1].get("role") != "tool":
+        function = {"name": tool.get("name"), "arguments": CALLED}
+        call = {"id": "call_1", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
+    structured = (body.get("response_format") or {}).get("type") == "json_schema"
+    return {"role": "assistant", "content": STRUCTURED if structured else "w " * tokens}, "stop"
+
+
+def _deltas(body: dict[str, Any], tokens: int) -> list[dict[str, Any]]:
+    """The same message, in pieces."""
+    first, *rest = _pieces(_say(body, tokens)[0], tokens)
+    return [{"role": "assistant", **first}, *rest]
+
+
+def _pieces(message: dict[str, Any], tokens: int) -> list[dict[str, Any]]:
+    if "tool_calls" not in message:
+        text = message["content"]
+        return [{"content": one} for one in ([text] if text == STRUCTURED else ["w "] * tokens)]
+    [call] = message["tool_calls"]
+    function = call["function"]
+    begun = {"index": 0, **call, "function": {"name": function["name"], "arguments": ""}}
+    rest = [{"index": 0, "function": {"arguments": one}} for one in (CALLED[:5], CALLED[5:])]
+    return [{"tool_calls": [one]} for one in (begun, *rest)]
+
+
+def _pool(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Vectors and scores, as vLLM's server gives them: one for each entry."""
+    usage = {"prompt_tokens": 7, "total_tokens": 7}
+    given = body.get("input", body.get("documents", body.get("text_2", body.get("messages"))))
+    whole = isinstance(given, str) or (isinstance(given[0], int) if given else True)
+    num = 1 if whole or (path == "/classify" and "messages" in body) else len(given)
+    kind = {"/v1/embeddings": "embedding", "/classify": "classify"}.get(path, "score")
+    head = {"id": "pool-1", "object": "list", "created": 1, "model": body["model"], "usage": usage}
+    if "rerank" in path:
+        results = [
+            {"index": one, "relevance_score": 0.5, "document": {"text": "d"}} for one in range(num)
+        ]
+        return {"id": "rerank-1", "model": body["model"], "usage": usage, "results": results}
+    vector: Any = list(VECTOR)
+    if body.get("encoding_format") == "base64":
+        vector = base64.b64encode(struct.pack("<2f", *VECTOR)).decode()
+    what = {
+        "embedding": {"embedding": vector},
+        "classify": {"label": "LABEL_0", "probs": [1.0], "num_classes": 1},
+        "score": {"score": 0.5},
+    }
+    return {**head, "data": [{"index": one, "object": kind, **what[kind]} for one in range(num)]}
+
+
 async def _stream(request, body, head, usage, text, delay, tokens) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
-    for place in range(tokens):
+    chat = head["object"] == "chat.completion.chunk"
+    deltas = _deltas(body, tokens) if chat else [{"text": "w "}] * tokens
+    for place, delta in enumerate(deltas):
         if delay:
             await asyncio.sleep(delay)
         if place == 2 and await _misbehave(request, response, text):
             return response
-        finish = "stop" if place == tokens - 1 else None
-        said = (
-            {"delta": {"content": "w "}}
-            if head["object"] == "chat.completion.chunk"
-            else {"text": "w "}
-        )
-        choice = {"index": 0, **said, "finish_reason": finish}
+        ends = _say(body, tokens)[1] if chat else "stop"
+        finish = ends if place == len(deltas) - 1 else None
+        choice = {"index": 0, **({"delta": delta} if chat else delta), "finish_reason": finish}
         await response.write(_event({**head, "choices": [choice]}))
     if (body.get("stream_options") or {}).get("include_usage"):
         await response.write(_event({**head, "choices": [], "usage": usage}))
@@ -244,7 +304,9 @@ async def start_engine(engine: Simulated, path: str) -> web.AppRunner:
         build_engine(engine), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
     )
     await runner.setup()
-    await web.UnixSite(runner, path).start()
+    host, colon, port = path.rpartition(":")
+    site = web.TCPSite(runner, host, int(port)) if colon else web.UnixSite(runner, path)
+    await site.start()
     return runner
 
 

@@ -104,7 +104,7 @@ def test_a_vector_is_cut_where_the_model_allows_it(client):
 
 
 def test_lists_of_texts_and_of_tokens_are_answered_in_order_in_base64(served):
-    """The shapes of ``langchain-openai``, with and without ``check_embedding_ctx_length``; the client itself has not been run."""
+    """The shapes of ``langchain-openai``, with and without ``check_embedding_ctx_length``."""
     for given in (["first", "second"], [[20, 21, 22], [23]]):
         body = {"input": given, "model": "vec", "encoding_format": "base64"}
         answer = post(served, "/v1/embeddings", body).json()

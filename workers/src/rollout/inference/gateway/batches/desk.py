@@ -262,7 +262,8 @@ def _page(
     if after is not None:
         ids = [one.id for one in found]
         if after not in ids:
-            raise invalid("'after' is none of these", param="after", code="invalid_value")
+            message = f"No such object, to go on behind: {after[:80]}"
+            raise ApiRefusal(404, message, param="after", code="not_found", reason="no_file")
         place = ids.index(after) + 1
     shown = found[place : place + int(given)]
     return {

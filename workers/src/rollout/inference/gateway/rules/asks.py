@@ -18,6 +18,7 @@ from rollout.inference.gateway.rules.fields import (
     LEFT_OUT,
     PROMPTS,
     STATEFUL,
+    STREAMED,
 )
 from rollout.inference.gateway.rules.pooling import POOLED, check_pooled
 from rollout.inference.gateway.rules.refusals import invalid, missing
@@ -31,7 +32,6 @@ COMPLETION_TOKENS_GUESS = 256
 
 _OURS = frozenset({*LEFT_OUT, *STATEFUL, "model", "stream_options"}) - {"prompt"}
 """Not passed on as it came."""
-_STREAMED = frozenset({"/v1/chat/completions", "/v1/completions", RESPONSES_PATH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def read_ask(path: str, body: bytes) -> Ask:
     fields = _decode(body)
     if path == RESPONSES_PATH:
         refuse_stateful(fields)
-    if fields.get("stream") and path not in _STREAMED:
+    if fields.get("stream") and path not in STREAMED:
         raise invalid(f"{path} does not stream", param="stream", code="unsupported_parameter")
     fields = _check(path, fields)
     if path in POOLED:
@@ -148,21 +148,41 @@ def _check(path: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
         msgspec.convert(found, BODIES[path])
     except (msgspec.ValidationError, RecursionError):
-        for name, value in found.items():
-            _require_type(name, value, allowed[name])
-        raise
+        return {name: _take(name, value, allowed[name]) for name, value in found.items()}
     return found
 
 
-def _require_type(name: str, value: Any, wanted: Any) -> None:
+def _take(name: str, value: Any, wanted: Any) -> Any:
+    """A value of the type that is wanted: as it is, or with ``2.0`` as 2, which are one number in JSON. Raises ApiRefusal."""
     if value == [] and name in PROMPTS.values():
         raise invalid(f"'{name}' is empty", param=name, code="empty_array")
     try:
         msgspec.convert(value, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
+        whole = _with_whole_numbers(value)
+        if _fits(whole, wanted):
+            return whole
         said = str(error)[:200]
         code = "invalid_type" if "got `" in said else "invalid_value"
         raise invalid(f"Invalid value for '{name}': {said}", param=name, code=code) from error
+    return value
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    try:
+        msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _with_whole_numbers(value: Any, depth: int = 2) -> Any:
+    """Of a number, and of those in lists of lists: no field has whole numbers deeper."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list) and depth:
+        return [_with_whole_numbers(one, depth - 1) for one in value]
+    return value
 
 
 def _usage_asked(fields: Mapping[str, Any], *, stream: bool) -> bool:
@@ -175,7 +195,7 @@ def _usage_asked(fields: Mapping[str, Any], *, stream: bool) -> bool:
 
 
 def _completion_tokens(path: str, fields: Mapping[str, Any]) -> int:
-    if path not in _STREAMED:
+    if path not in STREAMED:
         return 0
     if path == RESPONSES_PATH:
         return fields.get("max_output_tokens", COMPLETION_TOKENS_GUESS)

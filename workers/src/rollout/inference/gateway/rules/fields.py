@@ -184,6 +184,9 @@ ROUTES_OF_MODELS: Mapping[str, Fields] = {
 }
 """What is passed on to an engine: path, and the fields of its body."""
 
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+"""Paths whose answers may be streams."""
+
 BATCHED = (
     *("/v1/chat/completions", "/v1/completions"),
     *("/v1/embeddings", "/v1/score", "/v1/rerank"),

@@ -10,7 +10,13 @@ from typing import Any
 
 import msgspec
 
-from rollout.inference.gateway.rules.fields import BATCHED, FIELDS, PROMPTS
+from rollout.inference.gateway.rules.fields import (
+    BATCHED,
+    FIELDS,
+    NAME_CHARACTERS_MAX,
+    PROMPTS,
+)
+from rollout.inference.gateway.rules.together import TOGETHER
 
 Document = dict[str, Any]
 
@@ -139,12 +145,13 @@ def _bodies() -> tuple[dict[str, Document], Document]:
 
 def _body(path: str, properties: dict[str, Document]) -> Document:
     required = sorted({"model", PROMPTS.get(path, "model")})
-    return {
+    body: Document = {
         "type": "object",
         "properties": properties | {name: _never_null(properties[name]) for name in required},
         "required": required,
         "additionalProperties": False,
     }
+    return body | ({"allOf": [TOGETHER[path]]} if path in TOGETHER else {})
 
 
 def _never_null(schema: Document) -> Document:
@@ -155,7 +162,7 @@ def _never_null(schema: Document) -> Document:
 def _of_model(path: str, body: Document) -> Document:
     content: Document = {"application/json": {"schema": _OBJECT}}
     if path in _STREAMED:
-        content["text/event-stream"] = {"schema": {**_STRING, "description": _STREAMED[path]}}
+        content["text/event-stream"] = {"schema": {"description": _STREAMED[path]}}
     answer = {
         "description": "The engine's answer, of the version that the headers name.",
         "headers": _REQUEST_ID | _VERSION,
@@ -171,7 +178,8 @@ def _of_model(path: str, body: Document) -> Document:
 
 
 def _of_names() -> Document:
-    name: Document = {"name": "name", "in": "path", "required": True, "schema": _STRING}
+    of_name = {**_STRING, "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
+    name: Document = {"name": "name", "in": "path", "required": True, "schema": of_name}
     shown = _json(_MODEL, _REQUEST_ID | _VERSION)
     return {
         "/v1/models": {"get": _operation("list_models", {"200": _json(_LISTED)}, 401)},
@@ -194,7 +202,11 @@ def _of_files() -> Document:
         "/v1/files": {
             "post": _operation("upload_file", stored, *common, 408, 413, body=form),
             "get": _operation(
-                "list_files", listed, *common, parameters=[purpose, order, _AFTER, _limit(10_000)]
+                "list_files",
+                listed,
+                *common,
+                404,
+                parameters=[purpose, order, _AFTER, _limit(10_000)],
             ),
         },
         "/v1/files/{id}": {
@@ -209,7 +221,9 @@ def _of_files() -> Document:
                 *("begin_batch", stored, *common, 404, 408, 413, 429),
                 body={"application/json": {"schema": _BATCH}},
             ),
-            "get": _operation("list_batches", listed, *common, parameters=[_AFTER, _limit(100)]),
+            "get": _operation(
+                "list_batches", listed, *common, 404, parameters=[_AFTER, _limit(100)]
+            ),
         },
         "/v1/batches/{id}": {
             "get": _operation("show_batch", stored, *common, 404, parameters=of_one)

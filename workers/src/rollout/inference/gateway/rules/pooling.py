@@ -1,6 +1,6 @@
 """Requests for vectors and scores: what their fields must be together, and which model answers which path. Pure.
 
-What each field may be alone is ``fields``' to say.
+What each field may be alone is ``fields``' to say; ``together`` has the same rules as ``fields`` and this module, in words of JSON Schema.
 """
 
 from __future__ import annotations

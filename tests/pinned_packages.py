@@ -1,4 +1,4 @@
-"""Packages of the package index for one test, pinned, installed once into the user's cache under the digest of their pins.
+"""Packages of PyPI and npm for one test, pinned, installed once into the user's cache under the digest of their pins.
 
 Nothing of them is in the tree or in the environment of the tests: who needs them puts the folder on a subprocess's path.
 """
@@ -33,30 +33,48 @@ COOKBOOK = (
 )
 """The recipes, and what they need beside the environment of the tests."""
 
+LITELLM = tuple(
+    line
+    for line in Path(__file__).with_name("litellm.pins.txt").read_text().splitlines()
+    if not line.startswith("#")
+)
+"""Its SDK and its proxy, and all that they need: other versions than those of the environment of the tests."""
+
 
 def installed(pins: Sequence[str]) -> tuple[Path | None, str]:
     """The folder that holds exactly these, or None and why they cannot be had."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    python = _installer()
+    command = None if python is None else [*python, "--no-deps", "--target"]
+    return _once(version, pins, command)
+
+
+def installed_modules(pins: Sequence[str]) -> tuple[Path | None, str]:
+    """The same of npm: the folder whose ``node_modules`` has these, and what they need."""
+    npm = shutil.which("npm")
+    words = ["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]
+    return _once("npm", pins, None if npm is None else [npm, *words])
+
+
+def _once(kind: str, pins: Sequence[str], command: Sequence[str] | None) -> tuple[Path | None, str]:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollout" / "packages"
     base.mkdir(parents=True, exist_ok=True)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    folder = base / blake3("\n".join([version, *sorted(pins)]).encode()).hexdigest()[:32]
+    folder = base / blake3("\n".join([kind, *sorted(pins)]).encode()).hexdigest()[:32]
     with (base / f"{folder.name}.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        return (folder, "") if folder.is_dir() else _install(pins, folder)
+        if folder.is_dir():
+            return folder, ""
+        if command is None:
+            return None, f"nothing of {kind} is here to install {pins[0]} with"
+        return _install(command, pins, folder)
 
 
-def _install(pins: Sequence[str], folder: Path) -> tuple[Path | None, str]:
-    command = _installer()
-    if command is None:
-        return (
-            None,
-            f"neither uv nor a pip of Python {sys.version_info.minor} to install {pins[0]} with",
-        )
+def _install(command: Sequence[str], pins: Sequence[str], folder: Path) -> tuple[Path | None, str]:
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         done = subprocess.run(
-            [*command, "--no-deps", "--target", str(part), *pins],
+            [*command, str(part), *pins],
             capture_output=True,
             text=True,
             timeout=INSTALL_SECONDS,
