@@ -385,7 +385,7 @@ def observe_ranks(document: Mapping[str, Any], place: Place) -> Any:
     start = patch.multiple(
         "rollout.entrypoints.learner",
         parse_arguments=lambda _: SimpleNamespace(config=""),
-        read_worker_config=lambda _: config,
+        begin_as=lambda *_: config,
         _heed_signals=lambda *_: None,
         apply_numerics=lambda **_: None,
         keep_freed_memory=lambda: None,

@@ -113,11 +113,13 @@ def metrics_that_exist(tmp_path):
 
 
 def metrics_of_workers():
-    """The names in the modules that render them; counters are stored with `_total`, histograms with `_bucket`."""
+    """The names in the modules that render them; counters are stored with `_total`, histograms with three ends."""
     modules = ("coordinator/status/prometheus.py", "inference/gateway/metrics.py")
     text = "".join((ROOT / "workers/src/rollout" / one).read_text() for one in modules)
     names = set(re.findall(r'"(rollout_[a-z_]+)"', text))
-    return names | {f"{name}_{end}" for name in names for end in ("total", "bucket")}
+    return names | {
+        f"{name}_{end}" for name in names for end in ("total", "bucket", "sum", "count")
+    }
 
 
 def test_dashboards_show_metrics_that_exist(tmp_path):

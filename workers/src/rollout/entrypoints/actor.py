@@ -23,7 +23,7 @@ from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import heed_end, run_loop
 from rollout.engines.registry import build_engine
 from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max, tasks_at_once
-from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.entrypoints.config import begin_as, parse_arguments, run_process
 from rollout.errors import RolloutError
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
@@ -43,7 +43,7 @@ def main() -> None:
     """Run one actor process to its end."""
     arguments = parse_arguments(__doc__)
     _import_engine()
-    config = read_worker_config(arguments.config)
+    config = begin_as(f"actor-{arguments.index}", arguments.config)
     task_scoring = build_task_scoring(config)
     client = CoordinatorClient.open(config, "actor")
     if config.sandboxes is not None:

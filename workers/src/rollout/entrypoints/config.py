@@ -20,6 +20,7 @@ from rollout.common.logs import configure_logging
 from rollout.common.parent_death import collect_from_here
 from rollout.common.stacks import show_on_signal
 from rollout.errors import RolloutError, SpecError
+from rollout_api.logs import name_process
 from rollout_api.visible import visible
 from rollout_api.worker import WorkerConfig
 
@@ -43,6 +44,13 @@ def read_worker_config(path: Path, seconds_max: float = CONFIG_SECONDS_MAX) -> W
         return WorkerConfig.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise SpecError(f"{path} is not a worker configuration: {error}") from error
+
+
+def begin_as(worker: str, path: Path) -> WorkerConfig:
+    """The configuration of this process, which logs as ``worker`` of its run from here on. Raises SpecError."""
+    config = read_worker_config(path)
+    name_process(run=config.run.name, worker=worker)
+    return config
 
 
 def parse_arguments(description: str | None) -> argparse.Namespace:

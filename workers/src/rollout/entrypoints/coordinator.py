@@ -20,7 +20,7 @@ from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCa
 from rollout.coordinator.server.server import ServerOptions, serve
 from rollout.coordinator.status.kubernetes import build_duties
 from rollout.coordinator.status.stalls import build_watch
-from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.entrypoints.config import begin_as, parse_arguments, run_process
 from rollout.errors import CoordinatorError, SpecError
 from rollout.plugins.guard import hide_memory
 from rollout.protocol.tls import open_certificate
@@ -34,7 +34,7 @@ def main() -> None:
     """Coordinate until SIGTERM."""
     arguments = parse_arguments(__doc__)
     hide_memory()
-    run_loop(coordinate(begin_with_snapshot(read_worker_config(arguments.config))))
+    run_loop(coordinate(begin_with_snapshot(begin_as("coordinator", arguments.config))))
 
 
 async def coordinate(config: WorkerConfig) -> None:

@@ -21,7 +21,7 @@ import torch
 
 from rollout.common.grace_period import working_seconds
 from rollout.common.stacks import heed_end
-from rollout.entrypoints.config import parse_arguments, read_worker_config, run_process
+from rollout.entrypoints.config import begin_as, parse_arguments, run_process
 from rollout.errors import DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
 from rollout.learner.forward.memory import keep_freed_memory
@@ -46,7 +46,7 @@ FOR_GOOD = (RunFailed, SpecError, DataError)
 
 def main() -> None:
     """Run one learner process to its end."""
-    config = read_worker_config(parse_arguments(__doc__).config)
+    config = begin_as(WORKER, parse_arguments(__doc__).config)
     clients: list[CoordinatorClient] = []
     watch = Watch(told_seconds=_heed_signals(config.learner_grace_seconds, clients))
     apply_numerics(threads=config.threads, exact=config.spec.numerics.mode == "Exact")

@@ -14,6 +14,7 @@ from rollout.pods.orders import config_path, read_order
 from rollout.pods.publishing import publishing
 from rollout.pods.telling import Telling, build_telling
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
+from rollout_api.logs import name_process
 from rollout_api.v1alpha1.common import EnvRole
 from rollout_api.worker import WorkerOrder
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 def run_role(role: str, path: Path, told: threading.Event) -> None:
     """Be one pod until ``told`` to go. Ends by SystemExit where the exit code says something."""
     order = read_order(path)
+    name_process(run=order.run.name, worker=_name_worker(role))
     environment = child_environment(order, role)
     name = environment.get(POD_NAME, role)
     prepare = (role, "--order", str(path))
@@ -36,6 +38,11 @@ def run_role(role: str, path: Path, told: threading.Event) -> None:
     if code:
         raise SystemExit(code)
     work(role, order, environment, told, build_telling(role, name, order, environment))
+
+
+def _name_worker(role: str) -> str:
+    """As the process that does the work is called."""
+    return f"actor-{ordinal_of(os.environ)}" if role == "actor" else role
 
 
 def work(

@@ -59,6 +59,8 @@ from rollout.supervisor.watch import Ended
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 
+METRICS_PORT_VARIABLE = "ROLLOUT_METRICS_PORT"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -90,7 +92,7 @@ def launch(wanted: Launch, display: Display) -> Finished:
     lock = RunLock(wanted.run)
     lock.acquire()
     try:
-        with _reserved_port() as port:
+        with reserved_port(read_metrics_port(os.environ)) as port:
             return _launch(wanted, display, port, lock)
     finally:
         lock.release()
@@ -256,15 +258,32 @@ def observe_machine() -> Machine:
     return plan_machine(os.environ, affinity, accelerators)
 
 
+def read_metrics_port(environment: Mapping[str, str]) -> int:
+    """The port of loopback where the run's figures are asked for, under ``/metrics``; 0: any. Raises SpecError."""
+    given = environment.get(METRICS_PORT_VARIABLE, "")
+    if not given:
+        return 0
+    if not (given.isascii() and given.isdigit() and len(given) <= 5 and 0 < int(given) < 1 << 16):
+        raise SpecError(f"{METRICS_PORT_VARIABLE} is {given[:80]!r}; write a port, 1 to 65535")
+    return int(given)
+
+
 @contextmanager
-def _reserved_port() -> Generator[int]:
-    """A loopback port that nobody else is given while we hold it.
+def reserved_port(wanted: int = 0) -> Generator[int]:
+    """A loopback port that nobody else is given while we hold it; 0: any. Raises SpecError for one that is taken.
 
     Bound without sharing, so that it is ours alone, then marked as shared (SO_REUSEADDR): a bound
-    socket that never listens lets the coordinator listen beside it, also when it is started again.
+    socket that never listens lets the coordinator listen beside it, also when it is started again. One that was asked for may
+    have been the last run's: only who listens there is in the way.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
-        held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(wanted != 0))
+        try:
+            held.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise SpecError(
+                f"{METRICS_PORT_VARIABLE} is {wanted}, which cannot be listened on: {error}; choose another one"
+            ) from error
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield held.getsockname()[1]
 

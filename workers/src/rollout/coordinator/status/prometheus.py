@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,8 +11,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.dispatcher import Coordinator
-from rollout.coordinator.status.overview import actors_wanted, build_status
-from rollout.protocol.status import Status
+from rollout.coordinator.rules.recall_state import Why
+from rollout.coordinator.status.overview import actors_wanted, build_status, count_rows
+from rollout.ledger.records import DispositionKind
+from rollout.protocol.status import InferStatus, Status
+
+MOVES = (*get_args(Why), "taken")
+"""Why groups move between actors."""
 
 
 def render_metrics(coordinator: Coordinator) -> tuple[bytes, str]:
@@ -34,6 +40,7 @@ class _Page:
             "rollout_samples", "Samples by how they ended.", "disposition", status.dispositions
         )
         yield from _stragglers(self._coordinator.run)
+        yield from _rows(count_rows(self._coordinator.run))
         yield _by_label(
             "rollout_step_phase_seconds",
             "Seconds of the last step by phase.",
@@ -57,21 +64,30 @@ class _Page:
 
 
 def _stragglers(run: RunContext) -> Iterable[Metric]:
-    """What becomes of long samples: lengths by how they ended, and groups that moved. Since this start."""
+    """What becomes of long samples: lengths by how they ended, and groups that moved. Since this start.
+
+    What has not happened yet is 0, so that a rate sees its first time.
+    """
+    endings = dict.fromkeys(get_args(DispositionKind), 0)
     rows: tuple[tuple[str, str, str, Mapping[str, int]], ...] = (
         (
             "rollout_sample_tokens",
             "Tokens by how their sample ended.",
             "disposition",
-            run.state.tokens,
+            endings | run.state.tokens,
         ),
         (
             "rollout_samples_unfinished",
             "Samples that had not ended when their step did without them.",
             "disposition",
-            run.state.unfinished,
+            endings | run.state.unfinished,
         ),
-        ("rollout_groups_moved", "Groups that left an actor at work.", "why", run.recalls.told),
+        (
+            "rollout_groups_moved",
+            "Groups that left an actor at work.",
+            "why",
+            dict.fromkeys(MOVES, 0) | run.recalls.told,
+        ),
     )
     for name, text, label, values in rows:
         family = CounterMetricFamily(name, text, labels=[label])
@@ -83,6 +99,22 @@ def _stragglers(run: RunContext) -> Iterable[Metric]:
     )
     again.add_metric([], run.recalls.tokens_again)
     yield again
+
+
+def _rows(rows: InferStatus | None) -> Iterable[Metric]:
+    """How far a run without a learner is: rows to be answered, or prompts to be measured."""
+    if rows is None:
+        return
+    left = rows.num_rows - rows.num_done - rows.num_failed
+    states = {"answered": rows.num_done, "failed": rows.num_failed, "left": left}
+    yield _by_label("rollout_rows", "Rows of a run that trains nothing, by state.", "state", states)
+    tokens = CounterMetricFamily("rollout_row_tokens", "Tokens of rows that are answered.")
+    tokens.add_metric([], rows.num_tokens)
+    yield tokens
+    left_seconds = rows.seconds_left
+    yield from _as_gauges(
+        (("rollout_rows_left_seconds", "Until the last row, by this start's pace.", left_seconds),)
+    )
 
 
 def _actors(run: RunContext) -> Iterable[Metric]:

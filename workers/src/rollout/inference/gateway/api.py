@@ -45,6 +45,7 @@ from rollout.inference.gateway.rules.refusals import ApiRefusal, invalid, unavai
 from rollout.inference.gateway.rules.streaming import AnswerNotes
 from rollout.inference.gateway.state import GatewayState
 from rollout.inference.gateway.table import ServedVersion
+from rollout_api.logs import naming
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,8 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
         notes=AnswerNotes() if span is not None and span.recording else None,
     )
     try:
-        return await _conduct(exchange)
+        with naming(**({"trace": trace} if (trace := exchange.trace_id) else {})):
+            return await _conduct(exchange)
     finally:
         state.live.end(live)
         state.budgets.settle(key, ask.tokens, exchange.tokens_used)

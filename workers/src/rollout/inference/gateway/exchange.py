@@ -136,10 +136,15 @@ class Exchange:
         if self.span is not None:
             self.span.end(self)
 
-    def _line(self, now: float) -> RequestLine:
-        usage, kept, version = self.usage or TokenUsage(), self.kept, self.pool.version
+    @property
+    def trace_id(self) -> str:
+        """Of our span, else of the client's; empty: of no trace."""
         given = TraceParent.parse(read_header(self.request, "traceparent"))
         parent = given if self.span is None else self.span.parent
+        return "" if parent is None else parent.trace_id
+
+    def _line(self, now: float) -> RequestLine:
+        usage, kept, version = self.usage or TokenUsage(), self.kept, self.pool.version
         return RequestLine(
             time=time.time(),
             id=self.request_id,
@@ -161,7 +166,7 @@ class Exchange:
             retries=self.retries,
             client=read_header(self.request, "User-Agent")[:CLIENT_CHARACTERS_MAX],
             client_retries=read_header(self.request, "x-stainless-retry-count")[:8],
-            trace="" if parent is None else parent.trace_id,
+            trace=self.trace_id,
             input=self.body.decode()
             if kept is not None and len(self.body) <= BODY_BYTES_MAX
             else "",

@@ -76,6 +76,8 @@ class GatewayMetrics:
         self.retries = count("rollout_gateway_retries", "Requests sent to a second engine.")
         what = "Requests sent on to a candidate: answered by it, or fell back to the servers that are here."
         self.canary = count("rollout_gateway_canary_requests", what, ("outcome",))
+        for outcome in ("answered", "fell_back"):
+            self.canary.labels(outcome)  # 0, so that a rate sees the first
         what = "Tokens of ended requests, as engines counted them."
         self.tokens = count("rollout_gateway_tokens", what, ("version", "kind"))
         what = "Lines of the request log that were not written."
