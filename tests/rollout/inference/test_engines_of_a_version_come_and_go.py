@@ -6,6 +6,7 @@ from gateway_kit import build_table, chat, until
 from simulated_engine import Simulated, start_engine
 
 from rollout.inference.gateway import pools
+from rollout.inference.gateway.rules import placing
 from rollout.inference.gateway.table import write_table
 
 CHAT = "/v1/chat/completions"
@@ -88,3 +89,26 @@ async def test_a_stream_that_has_said_nothing_begins_again_elsewhere(gateway):
     streams = await asyncio.gather(*(served.stream(chat(f"hi {i}")) for i in range(4)))
     assert {one.count(b"data: ") for one in streams} == {5}
     assert not any(b'"error"' in one for one in streams)
+
+
+async def test_a_prompt_waits_for_the_engine_that_has_it_and_not_longer_than_it_is_worth(
+    gateway, monkeypatch
+):
+    monkeypatch.setattr(placing, "PATIENCE_SECONDS_MAX", 0.3)
+    served = await gateway(m=("a", "b"), slots=1)
+    [pool] = served.state.pools
+    text = "the same beginning " * 2000
+    running = asyncio.create_task(served.stream(chat(f"{LONG} {text}")))
+    await until(lambda: pool.open_requests == 1, "the stream")
+    [home] = [one for one in pool.engines if one.load.requests]
+    waiting = asyncio.create_task(served.post(CHAT, chat(f"{LONG} {text} again")))
+    await until(lambda: pool.open_requests == 2, "who waits")
+    assert [one.load.requests for one in pool.engines if one is not home] == [0]
+    other = (await served.post(CHAT, chat("something else")))[0]
+    assert (other, pool.open_requests) == (200, 2)
+    await until(lambda: all(one.load.requests for one in pool.engines), "its patience's end")
+    assert not running.done()
+    running.cancel()
+    waiting.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+    await until(lambda: pool.open_requests == 0, "both ends")

@@ -199,8 +199,9 @@ class Exchange:
             headers["traceparent"] = self.span.parent.render()
             self.span.sent(self.engine)
         body = self.ask.encode(version.name, salt)
-        slot.sent_at = time.monotonic()
-        ours = slot.sent_at - self.began_at - self.queue_seconds
+        now = time.monotonic()
+        slot.sent_at = now if self.ask.stream else 0.0
+        ours = now - self.began_at - self.queue_seconds
         self.state.metrics.overhead.observe(max(ours, 0.0))
         return await slot.engine.post(self.ask.path, body, headers)
 

@@ -21,9 +21,10 @@ from rollout.inference.engine_client import EngineAnswer, EngineLost
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.metrics import GatewayMetrics
 from rollout.inference.gateway.rules.asks import Ask
+from rollout.inference.gateway.rules.placing import Seeker, find_place, place_next
 from rollout.inference.gateway.rules.queueing import FairQueue, QueueBounds, Queued
 from rollout.inference.gateway.rules.refusals import ApiRefusal, unavailable
-from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks, choose_engine
+from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks
 from rollout.inference.gateway.table import EngineReplica, ServedVersion
 
 log = logging.getLogger(__name__)
@@ -88,10 +89,14 @@ class EngineClient:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class EngineSlot:
-    """One request's place with an engine."""
+    """One request's place with an engine. ``ahead``: prompt tokens that it had not answered when this place was given.
+
+    ``sent_at`` is 0 where the first byte would not tell how long the prompt took: the answer comes as a whole.
+    """
 
     engine: EngineClient
     tokens: int
+    ahead: int = 0
     low: bool = False
     sent_at: float = 0.0
     answered: bool = False
@@ -125,7 +130,7 @@ class Entrant:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Waiter:
-    entrant: Entrant
+    seeker: Seeker
     low: bool
     granted: asyncio.Future[EngineSlot]
 
@@ -145,6 +150,7 @@ class VersionPool:
         self._metrics = metrics
         self.engines = [EngineClient(one) for one in version.replicas]
         self._left: list[EngineClient] = []
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def open_requests(self) -> int:
@@ -197,20 +203,18 @@ class VersionPool:
 
         Raises ApiRefusal when the queue is full or time is up.
         """
-        queue = self._low if low else self._queue
+        queue, now = self._low if low else self._queue, time.monotonic()
         if not low:
-            self._asked_at = time.monotonic()
-        free = not self._queue.requests and not queue.requests and (not low or self._spare > 0)
-        if free and (slot := self._grant(entrant, low=low)) is not None:
-            return slot
-        waiter = _Waiter(
-            entrant=entrant, low=low, granted=asyncio.get_running_loop().create_future()
-        )
-        queued = Queued(
-            key=entrant.key, tokens=entrant.tokens, size_bytes=entrant.size_bytes, item=waiter
-        )
+            self._asked_at = now
+        queued = self._enter(entrant, low=low)
+        waiter = queued.item
+        if not self._queue.requests and not queue.requests and (not low or self._spare > 0):
+            place = find_place(self._loads, waiter.seeker, now)
+            if place is not None and place.ripe_at <= now:
+                return self._begin(waiter, place.engine)
         if not queue.push(queued):
             raise self._full()
+        self.dispatch()
         slot = None
         try:
             async with asyncio.timeout(seconds_max):
@@ -237,7 +241,7 @@ class VersionPool:
         if not slot.answered:
             slot.answered = True
             seconds = time.monotonic() - slot.sent_at if slot.sent_at else 0.0
-            slot.engine.load.answered(slot.tokens, seconds)
+            slot.engine.load.answered(slot.tokens, slot.ahead, seconds)
 
     def lost(self, engine: EngineClient) -> None:
         """It failed a request: no more until its health check says otherwise."""
@@ -247,14 +251,17 @@ class VersionPool:
         engine.load.forget()
 
     def dispatch(self) -> None:
-        """Give free places to who waits, in turn; and of what is then to spare, to the low ones."""
-        while any(one.load.has_room for one in self.engines):
-            queued = self._queue.pop()
-            if queued is None:
-                break
-            self._give(queued.item)
-        while self._spare > 0 and (queued := self._low.pop()) is not None:
-            self._give(queued.item)
+        """Give free places to who waits, by the rules; and of what is then to spare, to the low ones."""
+        now = time.monotonic()
+        again_at = self._place(self._queue, now)
+        if not self._queue.requests:
+            again_at = min(again_at, self._place(self._low, now, low=True))
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if again_at < float("inf"):
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(again_at - now, self.dispatch)
 
     async def watch_health(self) -> None:
         """Ask every engine whether it lives. One that hangs loses its requests, where another can answer them."""
@@ -291,6 +298,8 @@ class VersionPool:
 
     def close(self) -> None:
         """Break what is open."""
+        if self._again is not None:
+            self._again.cancel()
         for one in (*self.engines, *self._left):
             one.cut("the gateway ends")
 
@@ -308,23 +317,42 @@ class VersionPool:
         most = max(1, slots // BUSY_SHARE) if busy else slots
         return min(free, most - self._low_sent)
 
-    def _give(self, waiter: _Waiter) -> None:
-        if not waiter.granted.done():
-            slot = self._grant(waiter.entrant, low=waiter.low)
-            assert slot is not None, "an engine had room"
-            waiter.granted.set_result(slot)
+    @property
+    def _loads(self) -> list[EngineLoad]:
+        return [one.load for one in self.engines]
 
-    def _grant(self, entrant: Entrant, *, low: bool) -> EngineSlot | None:
+    def _enter(self, entrant: Entrant, *, low: bool) -> Queued[_Waiter]:
         several = len(self.engines) > 1
-        blocks = chain_blocks(entrant.lead, entrant.salt) if several else ()
-        by_load = {id(one.load): one for one in self.engines}
-        load = choose_engine([one.load for one in self.engines], blocks, entrant.session)
-        if load is None:
-            return None
-        uncached = round(entrant.prompt_tokens * (1 - load.matched(blocks)))
-        load.begin(blocks, uncached)
-        self._low_sent += low
-        return EngineSlot(engine=by_load[id(load)], tokens=uncached, low=low)
+        seeker = Seeker(
+            prompt_tokens=entrant.prompt_tokens,
+            blocks=chain_blocks(entrant.lead, entrant.salt) if several else (),
+            session=entrant.session,
+        )
+        waiter = _Waiter(seeker=seeker, low=low, granted=asyncio.get_running_loop().create_future())
+        return Queued(
+            key=entrant.key, tokens=entrant.tokens, size_bytes=entrant.size_bytes, item=waiter
+        )
+
+    def _place(self, queue: FairQueue[_Waiter], now: float, *, low: bool = False) -> float:
+        """Grant what there is; returns when to look again though nothing has ended."""
+        loads = self._loads
+        while not low or self._spare > 0:
+            placed, again_at = place_next(loads, queue, now)
+            if placed is None:
+                return again_at
+            waiter, load = placed.queued.item, placed.engine
+            seeker = waiter.seeker
+            queue.take(placed.queued, seeker.prompt_tokens - seeker.uncached(load))
+            if not waiter.granted.done():
+                waiter.granted.set_result(self._begin(waiter, load))
+        return float("inf")
+
+    def _begin(self, waiter: _Waiter, load: EngineLoad) -> EngineSlot:
+        engine = next(one for one in self.engines if one.load is load)
+        uncached, ahead = waiter.seeker.uncached(load), load.unanswered_tokens
+        load.begin(waiter.seeker.blocks, uncached)
+        self._low_sent += waiter.low
+        return EngineSlot(engine=engine, tokens=uncached, ahead=ahead, low=waiter.low)
 
     def _full(self) -> ApiRefusal:
         rate = sum(one.load.rate for one in self.engines if one.load.ready)

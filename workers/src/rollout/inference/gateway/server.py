@@ -28,6 +28,8 @@ KEEPALIVE_SECONDS = 60.0
 """Of connections without a whole head of a request, new ones too: clients of OpenAI's keep theirs for 5 s."""
 BACKLOG = 2048
 GRACE_SECONDS = 2.0
+COLLECT_AFTER_OBJECTS = 20_000
+"""Requests leave few cycles; to look for them after every 700 objects is a pause that some request waits for."""
 
 
 async def serve_gateway(settings: GatewaySettings) -> None:
@@ -42,7 +44,8 @@ async def serve_gateway(settings: GatewaySettings) -> None:
     await admin.setup()
     certificate = _read_certificate(settings)
     await _listen(clients, admin, settings, certificate)
-    gc.freeze()
+    gc.freeze()  # what is here by now stays, and needs no look
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
     log.info("listening host=%s port=%d", settings.host, settings.port)
     duties: dict[str, Any] = {
         "files": state.keep,

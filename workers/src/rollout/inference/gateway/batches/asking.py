@@ -109,7 +109,6 @@ class RowCall:
         salt = state.ring.salt(self.key) if version.salted else None
         headers = {"Content-Type": JSON_TYPE, "X-Request-Id": uuid.uuid4().hex}
         seconds = state.settings.request_seconds
-        slot.sent_at = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 upstream = await slot.engine.post(

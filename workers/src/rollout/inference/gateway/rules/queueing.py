@@ -1,19 +1,27 @@
 """One bounded, fair queue per version: what waits here can still be ordered, moved and let go, inside an engine it cannot.
 
-Deficit round robin over keys, by tokens: a key with many or large requests waits behind its own, not before others'.
-Source: Shreedhar and Varghese, "Efficient Fair Queuing using Deficit Round Robin", SIGCOMM 1995. Pure: no clock, no task.
+Each key has a count of the tokens that its requests were given; who has had least comes first, so that a key with many or
+large requests waits behind its own, not before others'. Whoever is within ``SLACK_TOKENS`` of the least may go before it, which
+leaves room to choose by what an engine has cached. A key that comes back goes on from its count, or from the least of those that wait.
+Sources: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024 (a counter a key, raised to the least when it
+comes back); Cao et al., "Locality-aware Fair Scheduling in LLM Serving", 2025 (a bounded lead for longer matches). Pure: no clock, no task.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
-QUANTUM_TOKENS = 2048
-"""What a key may take in its turn; a request that costs more waits for several turns."""
-
-TURNS_MAX = 64
+SLACK_TOKENS = 8192
+"""What a key may have had more than another that waits, and still go first."""
+COST_TOKENS_MIN, COST_TOKENS_MAX = 64, 131_072
+"""What one request counts as: tiny ones are not free, and a huge one does not shut its key out."""
+KEYS_SEEN_MAX = 32
+"""Keys whose requests are looked at for one place, least served first."""
+IDLE_KEYS_MAX = 256
+"""Keys that wait for nothing whose counts are kept, those that had most."""
 
 T = TypeVar("T")
 
@@ -28,31 +36,35 @@ class QueueBounds:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Queued(Generic[T]):
-    """One that waits. ``item`` is the caller's; ``gone``: it does not wait any more."""
+    """One that waits. ``item`` is the caller's."""
 
     key: str
     tokens: int
     size_bytes: int
     item: T
-    gone: bool = False
+    number: int = 0
+    """Set by the queue, in the order of coming."""
 
 
 @dataclass(slots=True)
 class _Lane(Generic[T]):
-    waiting: deque[Queued[T]] = field(default_factory=deque)
-    deficit: int = 0
+    """Of one key, in the order of coming. ``served``: tokens."""
+
+    served: int
+    waiting: dict[Queued[T], None] = field(default_factory=dict)
 
 
 class FairQueue(Generic[T]):
-    """Requests of one version, taken in turns of their keys."""
+    """Requests of one version, by keys."""
 
     def __init__(self, bounds: QueueBounds) -> None:
         self._bounds = bounds
         self._lanes: dict[str, _Lane[T]] = {}
-        self._turns: deque[str] = deque()
+        self._idle: dict[str, int] = {}
         self.requests = 0
         self.tokens = 0
         self._bytes = 0
+        self._number = 0
 
     def push(self, queued: Queued[T]) -> bool:
         """Whether there was room."""
@@ -61,42 +73,63 @@ class FairQueue(Generic[T]):
             return False
         lane = self._lanes.get(queued.key)
         if lane is None:
-            lane = self._lanes[queued.key] = _Lane()
-            self._turns.append(queued.key)
-        lane.waiting.append(queued)
+            served = max(self._idle.pop(queued.key, 0), self._least())
+            lane = self._lanes[queued.key] = _Lane(served)
+        lane.waiting[queued] = None
+        self._number += 1
+        queued.number = self._number
         self._count(queued, 1)
         return True
 
+    def candidates(self, num: int) -> list[Queued[T]]:
+        """Up to ``num`` that may go next, first come first: of those keys that have had little more than the least."""
+        most = self._least() + SLACK_TOKENS
+        near = [one for one in self._lanes.values() if one.served <= most]
+        if len(near) > KEYS_SEEN_MAX:
+            near = heapq.nsmallest(KEYS_SEEN_MAX, near, key=lambda one: one.served)
+        share = max(1, num // max(1, len(near)))
+        found = [one for lane in near for one in islice(lane.waiting, share)]
+        found.sort(key=lambda one: one.number)
+        return found
+
+    def take(self, queued: Queued[T], saved_tokens: int = 0) -> None:
+        """It has its place: its key is charged, but for those of its tokens that need no computing."""
+        tokens = queued.tokens - saved_tokens
+        self._lanes[queued.key].served += min(max(tokens, COST_TOKENS_MIN), COST_TOKENS_MAX)
+        self.remove(queued)
+
     def remove(self, queued: Queued[T]) -> None:
         """It waits no more; idempotent."""
-        if not queued.gone:
-            queued.gone = True
-            self._count(queued, -1)
+        lane = self._lanes.get(queued.key)
+        if lane is None or queued not in lane.waiting:
+            return
+        del lane.waiting[queued]
+        self._count(queued, -1)
+        if not lane.waiting:
+            del self._lanes[queued.key]
+            self._idle[queued.key] = lane.served
+            self._forget_idle()
 
     def pop(self) -> Queued[T] | None:
         """The next one in turn; None where nothing waits."""
-        while self._turns:
-            lane = self._lanes[self._turns[0]]
-            while lane.waiting and lane.waiting[0].gone:
-                lane.waiting.popleft()
-            if not lane.waiting:
-                del self._lanes[self._turns.popleft()]
-            elif lane.deficit >= _cost(lane.waiting[0]) or len(self._turns) == 1:
-                queued = lane.waiting.popleft()
-                lane.deficit = max(0, lane.deficit - _cost(queued))
-                self.remove(queued)
-                return queued
-            else:
-                self._turns.rotate(-1)
-                self._lanes[self._turns[0]].deficit += QUANTUM_TOKENS
-        return None
+        found = self.candidates(1)
+        if not found:
+            return None
+        self.take(found[0])
+        return found[0]
+
+    def _least(self) -> int:
+        return min((one.served for one in self._lanes.values()), default=0)
+
+    def _forget_idle(self) -> None:
+        """Once nothing waits nobody is owed anything; before, those who had least say least."""
+        if not self._lanes:
+            self._idle.clear()
+        elif len(self._idle) > IDLE_KEYS_MAX:
+            most = heapq.nlargest(IDLE_KEYS_MAX // 2, self._idle.items(), key=lambda one: one[1])
+            self._idle = dict(most)
 
     def _count(self, queued: Queued[T], sign: int) -> None:
         self.requests += sign
         self.tokens += sign * queued.tokens
         self._bytes += sign * queued.size_bytes
-
-
-def _cost(queued: Queued[T]) -> int:
-    """What it takes of its key's turns: bounded, so that a turn comes round."""
-    return min(queued.tokens, TURNS_MAX * QUANTUM_TOKENS)

@@ -21,8 +21,10 @@ REASONS_MAX = 128
 EVENT_BYTES_MAX = 8 << 20
 """Of one event; an engine that sends more is broken."""
 
-_MARKS = re.compile(rb'"choices":\[\]|data: \[DONE\]|data: \{"error"')
-"""In a string of a client's or a model's its quotes would be escaped, and a line's end too."""
+_NO_CHOICES, _DONE_MARK, _ERROR = b'"choices":[]', b"data: [DONE]", b'data: {"error"'
+"""In a string of a client's or a model's their quotes would be escaped, and a line's end too. Sought one by one: an expression of all three
+takes three times as long, which every event would pay.
+"""
 _FINISH = re.compile(rb'"finish_reason": ?"([a-z_]{1,32})"')
 _ID = re.compile(rb'"id": ?"([A-Za-z0-9_-]{1,100})"')
 _HEAD_BYTES = 256
@@ -106,7 +108,8 @@ class EventRelay:
         if self.responses:
             self._note_last(whole)
             return whole
-        return self._inspect(whole) if _MARKS.search(whole) else whole
+        plain = _NO_CHOICES not in whole and _DONE_MARK not in whole and _ERROR not in whole
+        return whole if plain else self._inspect(whole)
 
     def end(self) -> None:
         """The engine has closed the stream. Raises StreamBroken where something is missing."""
@@ -138,10 +141,10 @@ class EventRelay:
     def _look(self, event: bytes) -> bytes:
         if event == DONE:
             self.done = True
-        elif event.startswith(b'data: {"error"'):
+        elif event.startswith(_ERROR):
             self.failed = True
             return engine_event(event[6:].strip()).event.removesuffix(DONE)
-        elif b'"choices":[]' in event:
+        elif _NO_CHOICES in event:
             self.usage = read_usage(event.removeprefix(b"data: ")) or self.usage
             return event if self.keep_usage else b""
         return event
