@@ -147,6 +147,24 @@ RUNS: dict[str, Row] = {
             **OWN_CODE,
         },
     ),
+    "spec.evaluations[].suite.plugin": row(
+        "evaluated",
+        "plugins",
+        edits={
+            "spec.evaluations": [
+                {
+                    **SUITE,
+                    "suite": {
+                        "plugin": {
+                            "path": "evaluation",
+                            "parameters": [{"name": "word", "value": "hey"}],
+                        }
+                    },
+                }
+            ],
+            **OWN_CODE,
+        },
+    ),
     "spec.snapshots": row("grpo", "rules"),
     "spec.snapshots.maxReplaySteps": row(
         "grpo", "refusal", edits={"spec.snapshots": {"everySteps": 40}}

@@ -238,6 +238,8 @@ def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
 def _kind_of(field: str) -> Kind:
     if "toolPlugins" in field:
         return "tool"
+    if field.endswith("suite.plugin"):
+        return "evaluation"
     return "environment" if "environment" in field else "reward"
 
 

@@ -32,14 +32,14 @@ def failed(folder, **parameters):
     return {one.name: one.why for one in check_plugin(folder, parameters) if not one.has_passed}
 
 
-@pytest.mark.parametrize("kind", ["reward", "environment", "tool"])
+@pytest.mark.parametrize("kind", ["reward", "environment", "tool", "evaluation"])
 def test_what_new_writes_keeps_the_contract(kind, tmp_path):
     assert called("new", tmp_path / "polite", "--kind", kind).exit_code == 0
     done = called("test", tmp_path / "polite", "--parameter", "word=tea")
 
     assert done.exit_code == 0, done.output
     assert "FAILED" not in done.stdout
-    assert done.stdout.count("passed") == {"tool": 12}.get(kind, 10)
+    assert done.stdout.count("passed") == {"tool": 12, "evaluation": 11}.get(kind, 10)
     told = json.loads(called("show", tmp_path / "polite", "--output", "json").stdout)
     assert (told["kind"], told["contract"]) == (kind, 1)
     assert "polite 0.1.0" in called("list", tmp_path).stdout

@@ -83,5 +83,5 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 def test_a_function_that_is_called_as_a_servers_tool_is_refused(tmp_path):
     (tmp_path / "twins.py").write_text("def shelf__find(title: str) -> str:\n    return title\n")
-    with pytest.raises(SpecError, match="is called as a tool of an MCP server"):
+    with pytest.raises(SpecError, match="is called as a tool of a plugin or MCP server"):
         build_sources(["twins.shelf__find"], [tmp_path], [named()])

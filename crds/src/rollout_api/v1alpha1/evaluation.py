@@ -7,13 +7,13 @@ from pydantic import Field
 from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
 from rollout_api.v1alpha1.common import Builtin, ModelSource
 from rollout_api.v1alpha1.data import Data
-from rollout_api.v1alpha1.environment import PythonClass, Reward
+from rollout_api.v1alpha1.environment import PluginSource, PythonClass, Reward
 
 
 class Suite(OneOf):
     """The prompts and how answers are scored."""
 
-    members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python")
+    members: ClassVar[tuple[str, ...]] = ("builtin", "data", "python", "plugin")
 
     builtin: Builtin | None = None
     """One that rollout ships: `arithmetic`, `gsm8k`, `gsm8k-5shot`, `gsm8k-cot-zeroshot`, `ifeval`, `mmlu`, `mmlu-continuation`, `mmlu-generative`, `musique`."""
@@ -22,6 +22,8 @@ class Suite(OneOf):
     labels are refused."""
     python: PythonClass | None = None
     """The user's own suite."""
+    plugin: PluginSource | None = None
+    """A plugin of kind evaluation, in any language; on one machine only."""
     rewards: tuple[Reward, ...] = many(32)
     """How answers to `data` are scored; a `model` here is refused by this version. Unset: as in training, models
     included."""

@@ -155,7 +155,7 @@ class RolloutRunSpec(OneOf):
         own = environment is not None and (
             environment.python is not None or any("." in name for name in environment.tools)
         )
-        return own or any(one.suite.python is not None for one in self.evaluations)
+        return own or any(one.suite.python or one.suite.plugin for one in self.evaluations)
 
 
 class RolloutRun(ApiModel):

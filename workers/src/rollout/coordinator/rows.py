@@ -180,6 +180,11 @@ def name_field(spec: RolloutRunSpec) -> str:
         for index, one in enumerate(spec.evaluations)
     ]
     found = [f"{field} ({one.module}.{one.class_name})" for field, one in named if one is not None]
+    found += [
+        f"spec.evaluations[{index}].suite.plugin ({one.suite.plugin.path})"
+        for index, one in enumerate(spec.evaluations)
+        if one.suite.plugin is not None
+    ]
     found += [f"spec.train.environment.tools ({name})" for name in tools if "." in name]
     return ", ".join(found) or "spec.train.data"
 

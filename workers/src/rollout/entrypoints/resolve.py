@@ -290,8 +290,10 @@ def _reward_sources(spec: RolloutRunSpec, models: Mapping[str, Path]) -> Iterato
         if reward.python is not None or reward.plugin is not None:
             yield build_reward_source(reward, folders=folders)
     for index, item in enumerate(spec.evaluations):
-        if item.suite.python is not None or any(
-            one.python or one.plugin for one in item.suite.rewards
+        if (
+            item.suite.python
+            or item.suite.plugin
+            or any(one.python or one.plugin for one in item.suite.rewards)
         ):
             suite = build_suite(
                 item, index, train=train, seed=spec.seed, folders=folders, models=models

@@ -25,9 +25,12 @@ from rollout.seams import DataSource, EnvBuilder
 from rollout_api.checks.catalog import ENVIRONMENTS_WITH_DATA
 from rollout_api.checks.environment.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.data import Data
-from rollout_api.v1alpha1.environment import PythonClass
+from rollout_api.v1alpha1.environment import PluginSource, PythonClass
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.training.train import Train
+
+PLUGIN_SECONDS = 60.0
+"""Of a plugin's suite, for the scores of one batch."""
 
 
 def build_suite(
@@ -59,6 +62,8 @@ def build_suite(
         built = _builtin(suite.builtin.name, name, item, context, train, folders)
     elif suite.data is not None:
         built = _data(name, item, context, train, folders)
+    elif suite.plugin is not None:
+        built = _plugin(name, suite.plugin, context, folders)
     else:
         assert suite.python is not None
         built = _python(name, suite.python, context, folders)
@@ -170,6 +175,35 @@ def _python(name: str, python: PythonClass, context: Context, folders: Sequence[
         function=python.class_name,
         parameters=parameters,
         folders=tuple(folders),
+    )
+    return Suite(
+        name=name,
+        split=context.split,
+        environment=SingleTurnBuilder,
+        rewards=(scorer,),
+        source=open_rows,
+    )
+
+
+def _plugin(name: str, source: PluginSource, context: Context, folders: Sequence[Path]) -> Suite:
+    """A plugin of kind evaluation: its rows are had once, and answers are scored as a plugin's reward is."""
+    from rollout.plugins.sidecar.named import open_plugin, parameters_of, reward_argument
+
+    plugin = open_plugin(source, "evaluation", folders, f"evaluation {name}")
+
+    def open_rows() -> DataSource:
+        from rollout.plugins.sidecar.kinds.suite import read_rows
+
+        rows = read_rows(plugin, parameters_of(source), context.split)
+        return RowsSource(rows, f"plugin {plugin.title}, rows of {context.split}")
+
+    scorer = RewardSource(
+        name=name,
+        module="rollout.plugins.sidecar.reward",
+        function="PluginReward",
+        timeout_seconds=PLUGIN_SECONDS,
+        parameters={"plugin": reward_argument(plugin, source, PLUGIN_SECONDS)},
+        counts="score",
     )
     return Suite(
         name=name,

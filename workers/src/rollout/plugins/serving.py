@@ -1,4 +1,4 @@
-"""For authors: serve what is written in Python, a reward, an environment or tools, as a plugin in a process of its own.
+"""For authors: serve what is written in Python, a reward, an environment, tools or a suite, as a plugin in a process of its own.
 
 ``plugin.py`` beside ``plugin.yaml``, whose command is ``[python, plugin.py]``::
 
@@ -40,6 +40,7 @@ from rollout.plugins.served.answers import (
     Served,
     told_failure,
 )
+from rollout.plugins.served.rows import RowService
 from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
@@ -54,14 +55,21 @@ STOP_SECONDS = 2.0
 NO_EPISODE = "unknown-episode"
 
 
-def serve(*, reward: Any = None, environment: Any = None, tool: Any = None) -> None:
+def serve(
+    *, reward: Any = None, environment: Any = None, tool: Any = None, evaluation: Any = None
+) -> None:
     """Serve one of them until SIGTERM. Raises SpecError for several, for none, and for a kind that plugin.yaml does not name."""
     socket = os.environ.get(SOCKET)
     if socket is None:
         sys.stderr.write(f"a plugin is started by rollout: rollout plugins test {Path.cwd()}\n")
         sys.exit(2)
     manifest = read_plugin(Path.cwd()).manifest
-    given = {"reward": reward, "environment": environment, "tool": tool}
+    given = {
+        "reward": reward,
+        "environment": environment,
+        "tool": tool,
+        "evaluation": evaluation,
+    }
     kinds = [kind for kind, one in given.items() if one is not None]
     if kinds != [manifest.kind]:
         raise SpecError(f"serve({', '.join(kinds)}): plugin.yaml says kind {manifest.kind}")
@@ -142,7 +150,7 @@ class _Rewards:
     @property
     def methods(self) -> Methods:
         """What is served."""
-        return {"Score": (self._answer, contract.ScoreRequest)}
+        return {"Score": (self.answer, contract.ScoreRequest)}
 
     def configure(self, parameters: Mapping[str, str]) -> None:
         """Build it."""
@@ -152,7 +160,8 @@ class _Rewards:
         else:
             self._score = partial(self._reward, **parameters)
 
-    async def _answer(self, request: contract.ScoreRequest) -> Frame:
+    async def answer(self, request: contract.ScoreRequest) -> Frame:
+        """The scores of one batch."""
         scores = await asyncio.to_thread(self._score_all, list(request.samples))
         return contract.ScoreResponse(scores=scores)
 
@@ -269,8 +278,37 @@ class _Environments:
             await self._open.pop(name)[0].close()
 
 
+class _Suites:
+    """One suite: a class with ``rows(split)`` and ``score(prompts, completions, rows)``, constructed with the parameters."""
+
+    def __init__(self, evaluation: Any) -> None:
+        self._evaluation = evaluation
+        self._rows = RowService(lambda _: ())
+        self._scores = _Rewards(None)
+
+    @property
+    def methods(self) -> Methods:
+        """What is served."""
+        return {
+            "Rows": (self._give, contract.RowsRequest),
+            "Score": (self._score, contract.ScoreRequest),
+        }
+
+    async def _give(self, request: contract.RowsRequest) -> Frame:
+        return await self._rows.answer(request)
+
+    async def _score(self, request: contract.ScoreRequest) -> Frame:
+        return await self._scores.answer(request)
+
+    def configure(self, parameters: Mapping[str, str]) -> None:
+        """Build it."""
+        made = self._evaluation(**parameters)
+        self._rows, self._scores = RowService(made.rows), _Rewards(made.score)
+
+
 _SERVICES: Mapping[str, Callable[[Any], Served]] = {
     "reward": _Rewards,
     "environment": _Environments,
     "tool": ToolService,
+    "evaluation": _Suites,
 }

@@ -38,6 +38,8 @@ def find_plugins(spec: RolloutRunSpec) -> Iterator[tuple[str, PluginSource]]:
         yield f"spec.train.environment.toolPlugins[{index}]", one
     yield from _of_rewards(() if train is None else train.rewards, "spec.train.rewards")
     for index, item in enumerate(spec.evaluations):
+        if item.suite.plugin is not None:
+            yield f"spec.evaluations[{index}].suite.plugin", item.suite.plugin
         yield from _of_rewards(item.suite.rewards, f"spec.evaluations[{index}].suite.rewards")
 
 

@@ -41,7 +41,7 @@ def check_promotion(promotion: Promotion) -> Iterator[Problem]:
 
 def _suite(field: str, one: SuiteRun) -> Iterator[Problem]:
     """What the pod that measures can build: it has neither the user's code nor a sandbox."""
-    for name in ("data", "python", "rewards"):
+    for name in ("data", "python", "plugin", "rewards"):
         if getattr(one.suite, name):
             yield not_supported(f"{field}.suite.{name}", f"{name} of a candidate's suite", _BUILTIN)
     builtin = one.suite.builtin

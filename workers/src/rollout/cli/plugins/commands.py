@@ -14,7 +14,7 @@ from rollout.common.parameters import read_pair
 from rollout.errors import RunFailed
 
 app = typer.Typer(
-    help="Rewards, environments and tools of your own in processes of their own: begin one, look at one, test one.",
+    help="Rewards, environments, tools and suites of your own in processes of their own: begin one, look at one, test one.",
     no_args_is_help=True,
 )
 FolderArgument = Annotated[
@@ -28,6 +28,7 @@ class PluginKind(StrEnum):
     reward = "reward"
     environment = "environment"
     tool = "tool"
+    evaluation = "evaluation"
 
 
 @app.command()

@@ -66,6 +66,9 @@ LIST = PluginCall(path="/rollout.plugin.v1.Tool/List", answer=contract.ListRespo
 CALL = PluginCall(path="/rollout.plugin.v1.Tool/Call", answer=contract.CallResponse)
 LEAVE = PluginCall(path="/rollout.plugin.v1.Tool/Close", answer=contract.CloseResponse)
 
+SUITE_ROWS = PluginCall(path="/rollout.plugin.v1.Evaluation/Rows", answer=contract.RowsResponse)
+SUITE_SCORE = PluginCall(path="/rollout.plugin.v1.Evaluation/Score", answer=contract.ScoreResponse)
+
 
 class PluginTimeout(InfrastructureError):  # noqa: N818 - what happened, as TimeoutError is called
     """A call that was begun was not answered in its time."""

@@ -20,12 +20,10 @@ CONTRACT = 1
 FILES_MAX = 20_000
 BYTES_MAX = 512 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-Kind = Literal["reward", "environment", "tool"]
+Kind = Literal["reward", "environment", "tool", "evaluation"]
 REFUSED: Mapping[str, str] = {
     "data": "write the rows to files and name them in train.data, or let an environment in Python bring them"
     " (environment.python)",
-    "evaluation": "name a suite in Python (suite.python), or rows with a plugin of kind reward (suite.data,"
-    " suite.rewards)",
     "tracker": "name TensorBoard, Weights and Biases or MLflow in tracking, or read metrics.jsonl in the run's folder",
     "algorithm": "it computes with the learner's tensors, which no socket carries: install an objective in the"
     " learner's own process (grpo.surrogate.custom)",

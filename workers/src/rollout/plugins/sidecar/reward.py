@@ -1,4 +1,4 @@
-"""The reward of a plugin, as the process that runs one source of reward loads it."""
+"""The reward of a plugin, or the scores of its suite, as the process that runs one source of reward loads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rollout.errors import PluginError, UnscoredRows
-from rollout.plugins.sidecar.client import SCORE, PluginClient
+from rollout.plugins.sidecar.client import SCORE, SUITE_SCORE, PluginClient
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import read_plugin
 from rollout.plugins.sidecar.wire import heard_numbers, row_json, told_message
@@ -23,7 +23,9 @@ class PluginReward:
     def __init__(self, plugin: str) -> None:
         told = json.loads(plugin)
         self._seconds = DEADLINE_SHARE * told["timeout_seconds"]
-        self._client = PluginClient(read_plugin(Path(told["folder"])), told["parameters"])
+        opened = read_plugin(Path(told["folder"]))
+        self._call = SUITE_SCORE if opened.manifest.kind == "evaluation" else SCORE
+        self._client = PluginClient(opened, told["parameters"])
         self._client.start()
 
     def score(
@@ -46,7 +48,7 @@ class PluginReward:
             for prompt, completion, row in zip(prompts, completions, rows, strict=True)
         ]
         request = contract.ScoreRequest(samples=samples)
-        return heard_scores(self._client.ask(SCORE, request, self._seconds), len(rows))
+        return heard_scores(self._client.ask(self._call, request, self._seconds), len(rows))
 
 
 def heard_scores(answer: contract.ScoreResponse, wanted: int) -> list[dict[str, float]]:

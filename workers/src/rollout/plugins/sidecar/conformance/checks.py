@@ -12,7 +12,7 @@ import msgspec
 import psutil
 
 from rollout.errors import InfrastructureError
-from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, SCORE, START, STEP
+from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, START, STEP
 from rollout.plugins.sidecar.conformance.subject import (
     CALL_SECONDS,
     Example,
@@ -23,6 +23,7 @@ from rollout.plugins.sidecar.conformance.subject import (
 )
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.keeper import GRACE_SECONDS
+from rollout.plugins.sidecar.kinds.suite import ask_rows
 from rollout.plugins.sidecar.kinds.tool import heard_tools
 from rollout.plugins.sidecar.wire import heard_turn
 from rollout.tools.foreign import PARTED
@@ -31,6 +32,7 @@ Check = Callable[[Subject], None]
 LARGE_CHARACTERS = 8 << 20
 GIVEN_UP_SECONDS = 0.001
 AT_ONCE_MAX = 16
+SPLITS = ("selection", "report")
 LATER_FIELD = b"\xc2\x3e\x05later"
 """Field 1000 with a text: what a later version of the contract may send."""
 
@@ -42,9 +44,10 @@ def serves(subject: Subject) -> None:
 
 def ignores_later_fields(subject: Subject) -> None:
     """A field that it does not know changes nothing."""
-    if subject.plugin.manifest.kind == "reward":
+    if subject.scores:
         request = contract.ScoreRequest(samples=subject.samples()[:1])
-        answer = subject.client.ask(SCORE, request.SerializeToString() + LATER_FIELD, CALL_SECONDS)
+        sent = request.SerializeToString() + LATER_FIELD
+        answer = subject.client.ask(subject.score_call, sent, CALL_SECONDS)
         assert len(answer.scores) == 1, f"{len(answer.scores)} scores for one sample"
         return
     if subject.plugin.manifest.kind == "tool":
@@ -188,6 +191,15 @@ def leaves_twice(subject: Subject) -> None:
         subject.client.ask(LEAVE, request, CALL_SECONDS)
 
 
+def gives_the_same_rows(subject: Subject) -> None:
+    """The rows of each split in order, the same each time and after a start."""
+    first = {split: ask_rows(subject.client, split) for split in SPLITS}
+    assert any(first.values()), "neither split has a row"
+    subject.close()
+    again = {split: ask_rows(subject.client, split) for split in SPLITS}
+    assert again == first, "the rows are others once it was started again"
+
+
 def _asked(subject: Subject, example: Example) -> Subject:
     """The same plugin, asked about another example."""
     other = replace(subject, examples=(example,))
@@ -206,6 +218,12 @@ COMMON: tuple[Check, ...] = (
 OF_KIND: Mapping[str, tuple[Check, ...]] = {
     "reward": (scores_every_sample, scores_an_empty_batch, scores_do_not_depend_on_the_batch),
     "environment": (plays_every_example, does_not_know_other_episodes, closes_twice),
+    "evaluation": (
+        gives_the_same_rows,
+        scores_every_sample,
+        scores_an_empty_batch,
+        scores_do_not_depend_on_the_batch,
+    ),
     "tool": (
         lists_the_same_tools,
         answers_every_example,

@@ -21,6 +21,8 @@ from rollout.plugins.sidecar.client import (
     SCORE,
     START,
     STEP,
+    SUITE_SCORE,
+    PluginCall,
     PluginClient,
 )
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
@@ -95,12 +97,22 @@ class Subject:
 
     def once(self, seconds: float = CALL_SECONDS) -> None:
         """One call as a run would make it, checked."""
-        if self.plugin.manifest.kind == "reward":
+        if self.scores:
             self.score(self.samples()[:1], seconds)
         elif self.plugin.manifest.kind == "environment":
             self.play(self.examples[0], seconds)
         else:
             self.use(self.examples[0], seconds)
+
+    @property
+    def scores(self) -> bool:
+        """Whether it scores samples: a reward does, and a suite."""
+        return self.plugin.manifest.kind in ("reward", "evaluation")
+
+    @property
+    def score_call(self) -> PluginCall:
+        """By what it is asked for scores."""
+        return SCORE if self.plugin.manifest.kind == "reward" else SUITE_SCORE
 
     def samples(self) -> list[contract.Sample]:
         """Every reply to every row."""
@@ -110,7 +122,8 @@ class Subject:
         self, samples: Sequence[contract.Sample], seconds: float = CALL_SECONDS
     ) -> list[dict[str, float]]:
         """The scores of one batch, checked."""
-        answer = self.client.ask(SCORE, contract.ScoreRequest(samples=samples), seconds)
+        request = contract.ScoreRequest(samples=samples)
+        answer = self.client.ask(self.score_call, request, seconds)
         return heard_scores(answer, len(samples))
 
     def play(self, example: Example, seconds: float = CALL_SECONDS) -> list[State | Ending]:

@@ -284,3 +284,21 @@ class CallResponse(_message.Message):
     signals: _containers.ScalarMap[str, float]
     failure: Failure
     def __init__(self, text: _Optional[str] = ..., is_error: _Optional[bool] = ..., signals: _Optional[_Mapping[str, float]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class RowsRequest(_message.Message):
+    __slots__ = ("split", "start")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    split: str
+    start: int
+    def __init__(self, split: _Optional[str] = ..., start: _Optional[int] = ...) -> None: ...
+
+class RowsResponse(_message.Message):
+    __slots__ = ("rows_json", "total", "failure")
+    ROWS_JSON_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    rows_json: _containers.RepeatedScalarFieldContainer[str]
+    total: int
+    failure: Failure
+    def __init__(self, rows_json: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
