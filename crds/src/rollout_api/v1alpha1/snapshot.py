@@ -226,7 +226,7 @@ class SnapshotStatus(ApiModel):
     layers: tuple[LayerStatus, ...] = many(4, key="name")
     """The parts that it consists of."""
     processes: tuple[ProcessStatus, ...] = many(256)
-    """Its process images. Empty: none was asked for, or the cluster has no CRIU."""
+    """Its process images. Empty: this version makes none in a cluster."""
     start_time: Timestamp | None = None
     """When the saving of it began."""
     completion_time: Timestamp | None = None

@@ -28,7 +28,9 @@ ON_VOLUME = (
     "spec.deletionPolicy: Delete removes bytes from a bucket, and its run keeps objects on its volume: set storage.uri"
     " in the run, or write Retain; what lies on a volume goes with its claim"
 )
-NO_CRIU = "no images of processes are made: this version is built without CRIU; the other layers are taken"
+NO_CRIU = (
+    "no images of pods' processes are made in a cluster by this version; the other layers are taken"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

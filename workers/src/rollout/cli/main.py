@@ -31,6 +31,7 @@ from rollout.cli.model import exporting as model_exporting
 from rollout.cli.model import showing
 from rollout.cli.output import print_note
 from rollout.cli.plugins import commands as plugins
+from rollout.cli.process import commands as processes
 from rollout.cli.snapshot import looking, storing
 from rollout.cli.starting import (
     detaching,
@@ -82,6 +83,7 @@ app.add_typer(environments.app, name="env")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(model, name="model")
 app.add_typer(snapshot, name="snapshot")
+app.add_typer(processes.app, name="process")
 app.add_typer(inferring.app, name="infer")
 app.command("serve")(serving_training.serve)
 app.command("eval")(evaluating.evaluate)

@@ -50,7 +50,8 @@ class Hub:
 class MachineFacts:
     """Everything that is looked at. ``nodes`` are the accelerators that the kernel shows (``/dev/nvidia*``).
 
-    ``versions`` are installed distributions by name; ``sandbox`` is empty, or why tools cannot be kept in.
+    ``versions`` are installed distributions by name; ``sandbox`` is empty, or why tools cannot be kept in; ``images``
+    is empty, or why no images of processes can be made.
     """
 
     system: str
@@ -68,5 +69,6 @@ class MachineFacts:
     torch: TorchFacts
     versions: Mapping[str, str] = field(default_factory=dict)
     sandbox: str = ""
+    images: str = ""
     hub: Hub
     kubeconfig: str = ""

@@ -221,6 +221,17 @@ def _sandbox(facts: MachineFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(name="sandbox", state="ok", found="bubblewrap")
 
 
+def _images(facts: MachineFacts) -> Iterator[Diagnosis]:
+    if facts.images:
+        costs = "no images of running programs (rollout process); snapshots of runs need none"
+        fix = "run as root on Linux, with CRIU 4.2 or newer on PATH or named by ROLLOUT_CRIU"
+        yield Diagnosis(
+            name="process images", state="lack", found=facts.images, costs=costs, fix=fix
+        )
+    else:
+        yield Diagnosis(name="process images", state="ok", found="CRIU")
+
+
 def _hub(facts: MachineFacts) -> Iterator[Diagnosis]:
     hub = facts.hub
     token = "with a token" if hub.has_token else "without a token"
@@ -277,6 +288,7 @@ RULES: tuple[Callable[[MachineFacts], Iterator[Diagnosis]], ...] = (
     _devices,
     _vllm,
     _sandbox,
+    _images,
     _hub,
     _extras,
     _cluster,

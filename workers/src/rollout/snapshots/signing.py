@@ -16,6 +16,8 @@ from typing import Protocol
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from rollout.errors import SnapshotRefused, SpecError
 from rollout.objects.filesystem import fsync_folder
@@ -47,6 +49,11 @@ class Signer:
         return msgspec.structs.replace(
             manifest, signature=Signature(signer=self.public, value=value)
         )
+
+    def derive(self, purpose: str) -> bytes:
+        """A key of 32 bytes for another purpose, which only this installation can make, and which tells nothing of its own."""
+        kdf = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=purpose.encode())
+        return kdf.derive(self._key.private_bytes_raw())
 
 
 def key_path(environment: Mapping[str, str]) -> Path:

@@ -25,6 +25,7 @@ from rollout.runs.run_dir import RunDir, find_run, runs_home
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.snapshots.manifest import Manifest
 from rollout.snapshots.place import SnapshotPlace, look_up, not_found
+from rollout.snapshots.processes.cell import FOLDER as PROCESSES
 from rollout_api.worker import WorkerConfig
 
 
@@ -87,6 +88,13 @@ def list_places(where: WhereToLook) -> Iterator[KnownPlace]:
     else:
         for config in sorted(runs_home(os.environ).glob("*/worker.json")):
             yield place_of_run(RunDir(path=config.parent))
+        if (images := images_folder(runs_home(os.environ))).is_dir():
+            yield _folder(images, images.name, None)
+
+
+def images_folder(home: Path) -> Path:
+    """Where images of processes lie that were put nowhere else."""
+    return home / PROCESSES / "objects"
 
 
 def find_snapshot(snapshot: str, where: WhereToLook) -> Found:

@@ -12,20 +12,20 @@ from rollout.snapshots.manifest import LayerKind
 TRAIN_STATE, BUFFER = TrainState(), Buffer()
 LAYERS = (BUFFER, TRAIN_STATE)
 TAKEN = tuple(layer.kind for layer in LAYERS)
-UNBUILT: dict[LayerKind, str] = {
-    "episodic_memory": "environments keep nothing between episodes",
-    "process": "processes are not checkpointed",
-}
+"""Of a run."""
+KEPT: tuple[LayerKind, ...] = (*TAKEN, "process")
+"""That a snapshot may hold: an image of processes is one of its own (``rollout process save``)."""
+UNBUILT: dict[LayerKind, str] = {"episodic_memory": "environments keep nothing between episodes"}
 
 
 def require_kind(kind: str) -> LayerKind:
     """The kind. Raises SnapshotRefused for one that no snapshot of this version holds, or that is none."""
     for known in get_args(LayerKind):
-        if kind == known and kind in TAKEN:
+        if kind == known and kind in KEPT:
             return known
         if kind == known:
             raise SnapshotRefused(
                 f"layer {kind}: not built in this version of rollout ({UNBUILT[known]}); there are"
-                f" {', '.join(TAKEN)}"
+                f" {', '.join(KEPT)}"
             )
     raise SnapshotRefused(f"layer {kind!r}: expected one of {', '.join(get_args(LayerKind))}")

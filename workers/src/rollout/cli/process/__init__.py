@@ -1,0 +1,1 @@
+"""``rollout process``: programs that can be imaged while they run."""

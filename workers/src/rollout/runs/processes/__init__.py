@@ -1,0 +1,1 @@
+"""Programs of this machine that can be imaged: run, saved and gone on with."""

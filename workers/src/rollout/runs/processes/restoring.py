@@ -1,0 +1,147 @@
+"""Going on with a program from its image: everything is looked at before, compared after, and only then it takes a step."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rollout.errors import SnapshotRefused
+from rollout.runs.processes.saving import is_unsaved
+from rollout.runs.run_dir import runs_home
+from rollout.runs.snapshots.places import Found
+from rollout.snapshots.manifest import LayerRecord, Manifest
+from rollout.snapshots.processes import point
+from rollout.snapshots.processes.cell import (
+    LIVE,
+    RESTORE,
+    WORK,
+    Cell,
+    ask,
+    fresh_folder,
+    keeper_of,
+    locked,
+    make_cell,
+    processes_home,
+    renew,
+    wait_started,
+)
+from rollout.snapshots.processes.contract import ProcessSnapshotter
+from rollout.snapshots.processes.criu import read_errors
+from rollout.snapshots.processes.image import ImageFacts, read_facts, unpack_image
+from rollout.snapshots.processes.init import IMAGED
+from rollout.snapshots.processes.node import read_node, require_same_files, require_same_node
+from rollout.snapshots.processes.sealing import Sealer, open_sealer
+from rollout.snapshots.signing import key_path, read_public, require_trusted
+
+RESTORE_SECONDS_MAX = 600.0
+RESTORE_LOG = "restore.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A program that goes on. ``compared``: its state has the digest that it had."""
+
+    cell: Cell
+    keeper: subprocess.Popen[bytes]
+    compared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restorable:
+    """An image of this installation and machine, whose files are as they were."""
+
+    found: Found
+    layer: LayerRecord
+    facts: ImageFacts
+    sealer: Sealer
+
+
+def require_restorable(found: Found, snapshotter: ProcessSnapshotter) -> Restorable:
+    """Raise SnapshotRefused for an image that must not go on here, with the reason; nothing is written."""
+    manifest = found.manifest
+    support = snapshotter.support()
+    if not support.is_there:
+        raise SnapshotRefused(f"images of processes are not supported here: {support.reason}")
+    layer = require_own(manifest)
+    require_same_node(manifest.header.runtime, read_node(support.version))
+    sealer = open_sealer(
+        key_path(os.environ), manifest.header.run.namespace, manifest.header.run.uid
+    )
+    facts = read_facts(layer, sealer, found.place.source)
+    require_same_files(facts.files)
+    return Restorable(found=found, layer=layer, facts=facts, sealer=sealer)
+
+
+def require_own(manifest: Manifest) -> LayerRecord:
+    """The process image of a snapshot that this installation has signed: no other's is taken, whoever is trusted."""
+    own = read_public(key_path(os.environ))
+    require_trusted(manifest, {own} if own else set())
+    layer = manifest.layer("process")
+    if layer is None:
+        held_kinds = ", ".join(one.kind for one in manifest.layers)
+        raise SnapshotRefused(
+            f"snapshot {manifest.id} holds {held_kinds}, and no image of processes: begin a run with it"
+        )
+    return layer
+
+
+@contextlib.contextmanager
+def restored(
+    image: Restorable, snapshotter: ProcessSnapshotter, variables: Mapping[str, str]
+) -> Iterator[Restored]:
+    """The program at work again, while it lasts; ``variables`` are handed to its point. Raises SnapshotRefused, StoreError."""
+    run, facts = image.found.manifest.header.run, image.facts
+    if variables and not facts.digest:
+        raise SnapshotRefused(
+            f"--renew: {run.name} has no point at which it takes variables: what it held, it holds"
+        )
+    home = processes_home(runs_home(os.environ))
+    cell = make_cell(home, run.name, facts.argv, run.uid)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(cell, LIVE))
+        with locked(cell, point.HOLD), locked(cell, WORK):
+            _prepare(cell, image)
+            argv = snapshotter.restore_argv(cell.dump)
+            keeper = stack.enter_context(keeper_of(cell, RESTORE, argv))
+            _compare(cell, keeper, facts)
+            if variables:
+                renew(cell, variables)
+        yield Restored(cell=cell, keeper=keeper, compared=bool(facts.digest))
+
+
+def _prepare(cell: Cell, image: Restorable) -> None:
+    """What CRIU and process 1 read, in the cell's folder."""
+    if is_unsaved(cell):
+        raise SnapshotRefused(
+            f"{cell.name} was ended, and its last state is no image yet: rollout process save {cell.uid}"
+        )
+    unpack_image(image.layer, image.sealer, image.found.place.source, fresh_folder(cell.dump))
+    told = {"root": image.facts.root, "pipe": image.facts.pipe}
+    point.write_whole(cell.folder / IMAGED, json.dumps(told))
+    (cell.folder / point.RENEWED).unlink(missing_ok=True)
+    if image.facts.digest:
+        point.write_whole(cell.folder / point.READY, "")
+    else:
+        (cell.folder / point.READY).unlink(missing_ok=True)
+
+
+def _compare(cell: Cell, keeper: subprocess.Popen[bytes], facts: ImageFacts) -> None:
+    """The oracle: what goes on says of its state what was said before it was imaged."""
+    tree = wait_started(cell, keeper, RESTORE_SECONDS_MAX)
+    said = read_errors(cell.dump / RESTORE_LOG) if tree is None else ""
+    shutil.rmtree(cell.dump, ignore_errors=True)
+    if tree is None:
+        raise SnapshotRefused(f"the image does not go on: CRIU: {said}")
+    if not facts.digest:
+        return
+    told = ask(cell, keeper)
+    if told.digest != facts.digest:
+        raise SnapshotRefused(
+            f"{cell.name} went on with another state than was imaged: it was {facts.digest}, is {told.digest};"
+            " it was ended before its next step"
+        )
