@@ -17,6 +17,8 @@ app = typer.Typer(
     help="Rewards, environments, tools and suites of your own in processes of their own: begin one, look at one, test one.",
     no_args_is_help=True,
 )
+LOOK_SECONDS = 0.3
+"""Between two looks at a plugin's files."""
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Where the plugin's plugin.yaml lies.")
 ]
@@ -111,6 +113,40 @@ def test(
         print_json([{"name": one.name, "passed": one.has_passed, "why": one.why} for one in found])
     if failed:
         raise RunFailed(f"{folder}: {len(failed)} of {len(found)} checks failed")
+
+
+@app.command()
+def serve(
+    folder: FolderArgument,
+    *,
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", help="Where it serves. Unset: socket in a folder of its own."),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", help="What it is configured with: word=please; repeatable."),
+    ] = None,
+) -> None:
+    """Serve it at one address until Ctrl-C; once its files have changed, what they are now."""
+    import tempfile
+    import threading
+
+    from rollout.common.stacks import heed_end
+    from rollout.plugins.sidecar.serving_folder import PluginServer
+
+    given = dict(read_pair(text, "--parameter") for text in parameters or ())
+    stop = threading.Event()
+    heed_end(stop.set, shows=lambda: False)
+    with tempfile.TemporaryDirectory(prefix="rollout-serve-") as place:
+        server = PluginServer(folder, given, socket or Path(place) / "socket")
+        try:
+            while not stop.is_set():
+                if told := server.refresh():
+                    print_line(told)
+                stop.wait(LOOK_SECONDS)
+        finally:
+            server.close()
 
 
 @app.command()

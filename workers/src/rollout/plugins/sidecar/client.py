@@ -172,6 +172,11 @@ class PluginClient:
         """Of its process's keeper; None before the first call."""
         return self._running.process.pid if self._running else None
 
+    @property
+    def socket(self) -> str | None:
+        """Path of the socket of its process; None before the first call."""
+        return self._running.process.socket if self._running else None
+
     def ask(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
         """The answer, from a thread."""
         until = time.monotonic() + seconds
