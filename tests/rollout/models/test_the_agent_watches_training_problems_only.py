@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from rollout.environments.arithmetic import ArithmeticSource
-from rollout.environments.sample_data.asked_sums import PROBLEMS, asked_sums
+from rollout.environments.sample_data.asked_sums import PROBLEMS, asked_sums, programmed_sums
 from rollout.errors import SpecError
 from rollout.models.builtin.agent import (
     COMMITTED,
@@ -52,8 +52,9 @@ def test_the_pupil_guesses_asks_with_care_and_slips():
     assert 0.4 < manners["care"] / FEW < 0.5
 
 
-def test_every_demonstration_is_written_without_a_loss_and_read_again(renderer):
-    for messages, tools in asked_sums(200):
+@pytest.mark.parametrize("pupil", [asked_sums, programmed_sums])
+def test_every_demonstration_is_written_without_a_loss_and_read_again(pupil, renderer):
+    for messages, tools in pupil(200):
         ids, mask = renderer.render_training(messages, tools)
         prompt = renderer.render_prompt(messages[:1], tools)
         said = renderer.decode([t for t, learned in zip(ids, mask, strict=True) if learned])
@@ -83,7 +84,7 @@ def test_the_untrained_agent_is_the_same_every_time(tmp_path):
     assert digest_model(first) == digest_model(second) != digest_model(other)
 
 
-@pytest.mark.parametrize("tool", ["calculator", "search"])
+@pytest.mark.parametrize("tool", ["calculator", "python_exec", "search"])
 def test_the_default_warm_start_is_committed_and_fits_its_model(tool, tmp_path):
     build_agent(tmp_path, {"tool": tool})
     committed = load_file(COMMITTED / f"{tool}.safetensors")

@@ -1,6 +1,6 @@
 """Problems as a careless pupil with a calculator works them: what the warm start of ``rollout://tiny-agent`` imitates.
 
-It asks the calculator for some problems and guesses the others; now and then it types a wrong digit, or writes down
+Or with Python (``programmed_sums``). It asks the calculator for some problems and guesses the others; now and then it types a wrong digit, or writes down
 another number than it was told. A model that imitates this knows how a call is written and where its result is to
 be found; what is left for reinforcement learning is to find out, from right or wrong alone, that asking and copying
 with care pay. Only training problems are worked: the held-out splits are never shown.
@@ -33,17 +33,29 @@ SHARES: tuple[tuple[int, Manner], ...] = (
 """How a problem is worked, by a draw below 100: the first whose number is above it."""
 
 
-def asked_sums(count: int) -> Iterator[tuple[tuple[Message, ...], tuple[ToolSpec, ...]]]:
+Conversation = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
+
+
+def asked_sums(count: int) -> Iterator[Conversation]:
     """The first ``count`` conversations and their tools, in an order of their own; equal on every machine."""
-    tools = tuple(spec for source in build_sources(["calculator"]) for spec in source.specs)
+    yield from _sums(count, "calculator")
+
+
+def programmed_sums(count: int) -> Iterator[Conversation]:
+    """The same, of a pupil that has a program print what it wants to know."""
+    yield from _sums(count, "python_exec")
+
+
+def _sums(count: int, tool: str) -> Iterator[Conversation]:
+    tools = tuple(spec for source in build_sources([tool]) for spec in source.specs)
     source = ArithmeticSource(PROBLEMS, "train")
     for number in range(count):
         draw = random.Random(derive_seed(0, "pupil-with-a-calculator", number))
         row = source.rows([draw.randrange(len(source))])[0]
-        yield _worked(row["prompt"], row["answer"], draw), tools
+        yield _worked(tool, row["prompt"], row["answer"], draw), tools
 
 
-def _worked(prompt: str, answer: str, draw: random.Random) -> tuple[Message, ...]:
+def _worked(tool: str, prompt: str, answer: str, draw: random.Random) -> tuple[Message, ...]:
     chance = draw.randrange(100)
     manner = next(name for below, name in SHARES if chance < below)
     question = Message(role="user", content=prompt)
@@ -53,16 +65,12 @@ def _worked(prompt: str, answer: str, draw: random.Random) -> tuple[Message, ...
     typed = _slip(asked, draw) if manner == "types-wrong" else asked
     told = calculator(typed)
     written = _slip(told, draw) if manner == "reads-wrong" else told
-    return question, *_call(typed, told), Message(role="assistant", content=written)
+    return question, *_call(tool, typed, told), Message(role="assistant", content=written)
 
 
-def _call(typed: str, told: str) -> tuple[Message, Message]:
-    call = ToolCall(
-        call_id=call_id(0, 0),
-        name="calculator",
-        arguments_text="",
-        arguments={"expression": typed},
-    )
+def _call(tool: str, typed: str, told: str) -> tuple[Message, Message]:
+    given = {"expression": typed} if tool == "calculator" else {"code": f"print({typed})"}
+    call = ToolCall(call_id=call_id(0, 0), name=tool, arguments_text="", arguments=given)
     result = ToolResult(call_id=call.call_id, name=call.name, text=told)
     return Message(role="assistant", content=(call,)), Message(role="tool", content=(result,))
 

@@ -1,10 +1,11 @@
-"""``rollout://tiny-agent``: a tiny Qwen2 that has watched a careless pupil use a calculator, or search.
+"""``rollout://tiny-agent``: a tiny Qwen2 that has watched a careless pupil use a calculator, Python, or search.
 
 A chat model with a template of its own, which tells it the names of its tools and writes calls as Qwen does. Random
 weights by exact arithmetic, a token for each printable character and for the pieces of a call, then a supervised warm
 start on ``rollout.environments.sample_data.asked_sums``. It asks for three problems in five, and slips: a place from
-which reinforcement learning is seen to learn the use of a tool within minutes. ``?tool=search`` has watched one answer
-questions over two documents (``two_hops``), mostly after the first. ``?steps=0`` is the same model before.
+which reinforcement learning is seen to learn the use of a tool within minutes. ``?tool=python_exec`` has watched the same
+pupil have programs print what it asks; ``?tool=search`` one that answers questions over two documents (``two_hops``), mostly
+after the first. ``?steps=0`` is the same model before.
 
 The weights after the default warm start are committed, in float16: nobody waits for it, and they are the same bytes on
 every machine. Others (``steps``, ``seed``) are trained on the spot, in a minute or two, equal on one kind of machine.
@@ -23,7 +24,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from rollout.common.parameters import parse_parameters
-from rollout.environments.sample_data.asked_sums import asked_sums
+from rollout.environments.sample_data.asked_sums import asked_sums, programmed_sums
 from rollout.environments.sample_data.two_hops import searched
 from rollout.models.builtin.local_tokenizers import TokenizerStyle, build_word_tokenizer
 from rollout.models.builtin.pupil import (
@@ -80,7 +81,7 @@ TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 )
-PUPILS = {"calculator": asked_sums, "search": searched}
+PUPILS = {"calculator": asked_sums, "python_exec": programmed_sums, "search": searched}
 """Whose conversations are shown, by the tool that is used in them."""
 STYLE = TokenizerStyle(
     specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
@@ -101,7 +102,7 @@ class Agent:
     def __post_init__(self) -> None:
         check_steps(self.steps)
         if self.tool not in PUPILS:
-            raise ValueError(f"tool: expected {' or '.join(sorted(PUPILS))}, got {self.tool!r}")
+            raise ValueError(f"tool: expected {', '.join(sorted(PUPILS))}, got {self.tool!r}")
         check_seed(self.seed)
 
     @property
