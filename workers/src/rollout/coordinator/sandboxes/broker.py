@@ -23,7 +23,7 @@ from rollout.errors import SpecError
 from rollout.protocol import messages as m
 from rollout.tools.sandbox.pods.program import pod_command
 from rollout_api.names import LABEL_SANDBOX_OF, sandbox_name
-from rollout_api.worker import SandboxOrder, WorkerConfig
+from rollout_api.worker import SandboxOrder, WorkerOrder
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +98,11 @@ class PodBroker:
 
     async def keep(self, run: RunContext) -> None:
         """Look after the pool for ever."""
-        while True:
-            ticket = self.wished.ticket()
-            await self.look(run.clock(), over=run.state.outcome is not None)
-            await wait_for(ticket, LOOK_SECONDS if self.pool.is_moving else QUIET_SECONDS)
+        async with self.api.keeping():
+            while True:
+                ticket = self.wished.ticket()
+                await self.look(run.clock(), over=run.state.outcome is not None)
+                await wait_for(ticket, LOOK_SECONDS if self.pool.is_moving else QUIET_SECONDS)
 
     async def look(self, now: float, *, over: bool = False) -> None:
         """See what there is, remove what is done, make what is missing; what fails is told to who waits."""
@@ -176,7 +177,7 @@ class PodBroker:
         return m.SandboxReleased(past_memory=seen is not None and seen.past_memory)
 
 
-def build_broker(config: WorkerConfig) -> PodBroker | None:
+def build_broker(config: WorkerOrder) -> PodBroker | None:
     """The broker that the operator has ordered; None where no tool needs one. Raises SpecError."""
     order = config.sandboxes
     if order is None:

@@ -6,6 +6,7 @@ Nothing else is asked for, and the admission policy of the installation holds wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
@@ -28,6 +29,10 @@ class PodRefused(Exception):  # noqa: N818 - an answer
 
 class PodApi(Protocol):
     """Where pods are made."""
+
+    def keeping(self) -> AbstractAsyncContextManager[None]:
+        """Within it, calls share connections."""
+        ...
 
     async def create(self, manifest: Mapping[str, Any]) -> None:
         """Make a pod. Raises PodRefused."""
@@ -127,6 +132,10 @@ class ApiPods:
     def __init__(self, api: ProgressWriting, namespace: str, selector: str) -> None:
         self._server, self._selector = ApiServer(api), selector
         self._url = f"{self._server.url}/api/v1/namespaces/{namespace}/pods"
+
+    def keeping(self) -> AbstractAsyncContextManager[None]:
+        """As ``PodApi.keeping``."""
+        return self._server.keeping()
 
     async def create(self, manifest: Mapping[str, Any]) -> None:
         """As ``PodApi.create``."""
