@@ -78,11 +78,13 @@ class Brokered:
         )
 
 
-def build_brokered(kubectl: Kubectl, scratch: Path, **sandbox: Any) -> Brokered:
+def build_brokered(
+    kubectl: Kubectl, scratch: Path, environment: dict[str, Any] = TOOLS, **sandbox: Any
+) -> Brokered:
     """The chart's role and policy, the coordinator's account and pod, and a token that is bound to that pod."""
     uid = f"uid-{secrets.token_hex(4)}"
     runtime = {**RUNTIME, "sandbox": {**RUNTIME["sandbox"], **sandbox}}
-    spec = {**SPEC, "train": {**SPEC["train"], "environment": TOOLS}}
+    spec = {**SPEC, "train": {**SPEC["train"], "environment": environment}}
     inputs = replace(
         build_inputs(spec, platform=PLATFORM, runtime=RuntimeSpec.model_validate(runtime)),
         name=RUN,

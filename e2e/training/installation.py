@@ -22,6 +22,14 @@ Manifest = dict[str, Any]
 NAMESPACE = "rollout-system"
 WEBHOOK = {"rollout-webhook", "rollout-certificates"}
 """Left out: its tests are elsewhere, and it is two more processes on a small machine."""
+SANDBOX = {
+    "userNamespaces": True,
+    "memory": "640Mi",
+    "memoryRequest": "64Mi",
+    "cpuRequest": "50m",
+    "maxPods": 8,
+}
+"""The nodes are two small ones: pods are counted for what they use."""
 ROLES = ("coordinator", "learner", "actors")
 
 
@@ -72,10 +80,14 @@ def build_folders(cache: Path) -> list[str]:
 
 
 def _allowing(manifest: Manifest, folders: list[str]) -> Manifest:
-    """As with `admissionPolicy.podsMay.hostPaths`: these folders of nodes, for the pods of runs."""
+    """As with `admissionPolicy.podsMay.hostPaths` and `images.worker`: these folders of nodes, and our image."""
     if manifest["kind"] == "ValidatingAdmissionPolicy":
+        image = containers.WORKER.rpartition(":")[0]
         for one in manifest["spec"]["validations"]:
-            one["expression"] = one["expression"].replace("path in []", f"path in {folders}")
+            allowed = one["expression"].replace("path in []", f"path in {folders}")
+            one["expression"] = allowed.replace(
+                "['registry.invalid/rollout-worker']", f"['{image}']"
+            )
     return manifest
 
 
@@ -111,4 +123,5 @@ def build_runtime(cache: Path) -> Manifest:
         images={"worker": containers.WORKER, "vllm": containers.WORKER, "pullPolicy": "Never"},
         modelCache={"emptyDir": None, "hostPath": {"path": str(cache)}},
         roles={role: {"volumes": given} for role in ROLES},
+        sandbox=SANDBOX,
     )

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from rollout_api.checks import check_spec
+from rollout_api.checks.environment.tools import actors_max, find_in_pods, pods_of_a_group
 from rollout_api.checks.facts import Facts
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
@@ -56,13 +57,16 @@ def test_what_learns_from_rows_calls_no_tool():
     assert (FIELD, "NotUsedByAlgorithm") in found
 
 
-def refused(platform, **parts):
+def checked(platform, **parts):
+    """The spec, and what is not taken of it for want of a sandbox."""
     given = {"algorithm": {"grpo": {}}, "data": {"jsonl": {"uri": "a.jsonl"}}, "maxSteps": 1}
     given |= {"rewards": parts.pop("rewards", [{"builtin": {"name": "exact-match"}}])}
     given |= {"environment": parts.pop("environment", {"builtin": {"name": "single-turn"}})}
-    spec = {"model": {"uri": "rollout://tiny-adder"}, "train": given, **parts}
-    found = check_spec(RolloutRunSpec.model_validate(spec), Facts(platform=platform))
-    return [one.field for one in found if "whose sandbox pods run tools" in one.message]
+    spec = RolloutRunSpec.model_validate(
+        {"model": {"uri": "rollout://tiny-adder"}, "train": given, **parts}
+    )
+    found = check_spec(spec, Facts(platform=platform))
+    return spec, [one.field for one in found if "cluster" in one.message]
 
 
 CODE_TESTS = {"builtin": {"name": "code-tests"}}
@@ -84,21 +88,36 @@ RUNS_PROGRAMS = [
 
 
 @pytest.mark.parametrize(("parts", "field"), RUNS_PROGRAMS)
-def test_in_a_cluster_no_reward_and_no_suite_runs_a_program(parts, field):
-    assert refused("cluster", **parts) == [field]
-    assert not refused("local", **parts)
+def test_in_a_cluster_rewards_and_suites_run_programs_in_sandbox_pods(parts, field):
+    spec, found = checked("cluster", **parts)
+    assert not found
+    assert [one for one, _ in find_in_pods(spec)] == [field]
 
 
-def test_in_a_cluster_the_environment_code_runs_in_sandbox_pods():
-    assert not refused("cluster", environment={"builtin": {"name": "code"}})
+def test_in_a_cluster_environments_and_servers_of_tools_run_in_sandbox_pods():
+    spec, _ = checked("cluster", environment={"builtin": {"name": "code"}})
+    assert [one for one, _ in find_in_pods(spec)] == ["spec.train.environment.builtin.name"]
+    server = {"name": "shelf", "command": ["a"]}
+    spec, _ = checked("cluster", environment={"agent": AGENT, "mcpServers": [server]})
+    fields = {one for one, _ in find_in_pods(spec)}
+    assert fields == {"spec.train.environment.mcpServers[0]", "spec.train.environment.agent"}
 
 
-def test_servers_of_tools_are_for_one_machine_and_each_has_a_name():
-    assert not problems([], servers=["shelf", "desk"], platform="local")
+def test_what_keeps_a_pod_while_a_group_waits_is_counted():
+    kept = {"tools": ["python_exec"], "builtin": {"name": "single-turn"}}
+    scale = {"replicas": 2, "autoscale": {"min": 1, "max": 3}}
+    spec, _ = checked("cluster", environment=kept, actors=scale)
+    assert (pods_of_a_group(spec), actors_max(spec)) == (8, 3)
+    spec, _ = checked("cluster", environment=kept, numerics={"mode": "Fast"})
+    assert pods_of_a_group(spec) == 0
+    spec, _ = checked("cluster", environment={"builtin": {"name": "code"}})
+    assert pods_of_a_group(spec) == 0, "a program's pod goes before its episode waits"
+
+
+@pytest.mark.parametrize("platform", ["local", "cluster"])
+def test_each_server_of_tools_has_a_name_of_its_own(platform):
+    assert not problems([], servers=["shelf", "desk"], platform=platform)
     assert problems([], servers=["shelf", "shelf"]) == [(f"{SERVERS}[1].name", "DuplicateName")]
-    assert problems([], servers=["shelf"], platform="cluster") == [
-        (f"{SERVERS}[0]", "NotSupported")
-    ]
 
 
 def test_what_learns_from_rows_asks_no_server():
@@ -144,13 +163,12 @@ AGENT = {"command": ["python", "clerk.py"]}
 @pytest.mark.parametrize(
     ("beside", "platform", "field"),
     [
-        ({}, "cluster", "agent"),
         ({"tools": ["calculator"]}, "local", "tools"),
         ({"mcpServers": [{"name": "shelf", "command": ["a"]}]}, "local", "mcpServers"),
         ({"http": {"hosts": ["example.org"]}}, "local", "http"),
     ],
 )
-def test_an_agent_runs_on_one_machine_and_brings_its_own_tools(beside, platform, field):
+def test_an_agent_brings_its_own_tools(beside, platform, field):
     train = {
         "algorithm": {"grpo": {}},
         "data": {"jsonl": {"uri": "a.jsonl"}},

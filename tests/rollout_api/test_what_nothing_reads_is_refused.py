@@ -21,6 +21,14 @@ def test_a_runtime_whose_sandbox_pods_are_plain_containers_is_refused():
         assert found(runtimeClassName="gvisor") == found(userNamespaces=True) == ()
         [problem] = found(userNamespaces=True, maxPods=2, warmPods=3)
         assert (problem.field, problem.reason) == ("spec.sandbox.warmPods", "OutOfRange")
+        for asked, field in (
+            ({"memoryRequest": "1.5Gi"}, "memory"),
+            ({"memory": "500e6", "memoryRequest": "512Mi"}, "memory"),
+            ({"cpu": "500m", "cpuRequest": "0.6"}, "cpu"),
+        ):
+            [problem] = found(userNamespaces=True, **asked)
+            assert (problem.field, problem.reason) == (f"spec.sandbox.{field}Request", "OutOfRange")
+        assert found(userNamespaces=True, memoryRequest="1024Mi", cpuRequest="1000m") == ()
 
 
 def test_a_runtime_whose_engine_moves_weights_between_devices_is_refused_as_a_run_is():

@@ -80,6 +80,45 @@ def test_nothing_goes_out_of_a_pod_and_only_the_runs_actors_come_in():
         assert not wanted <= labels.items(), "a sandbox is none of the run's workers"
 
 
+def environment_of(**changes):
+    return {**SPEC, "train": {**SPEC["train"], "environment": changes}}
+
+
+def test_an_agents_pod_has_folders_for_its_judge_and_no_other_way_out():
+    spec = environment_of(agent={"command": ["python", "clerk.py"]})
+    pod = order(spec, userNamespaces=True).template["spec"]
+    places = {one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert places == {"/box", "/tmp", "/dev/shm", "/tests", "/logs", "/app"}
+    assert all(one["emptyDir"].keys() == {"medium", "sizeLimit"} for one in pod["volumes"])
+    [policy] = network_policies(spec)
+    assert "egress" not in policy and policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_the_coordinator_comes_in_where_it_asks_servers_for_their_tools():
+    server = {"name": "shelf", "command": ["python", "shelf.py"]}
+    spec = environment_of(builtin={"name": "arithmetic"}, mcpServers=[server])
+    [rule] = network_policies(spec)[0]["ingress"]
+    roles = {one["podSelector"]["matchLabels"]["rollout.dev/role"] for one in rule["from"]}
+    assert roles == {"actor", "coordinator"}
+
+
+def network_policies(spec):
+    runtime = RuntimeSpec.model_validate({"sandbox": {"userNamespaces": True}})
+    children = build_children(build_inputs(spec, runtime), "run-0123456789")
+    found = [one for one in children if one["kind"] == "NetworkPolicy"]
+    return [one["spec"] for one in found if one["metadata"]["name"] == "run-sandboxes"]
+
+
+def test_a_pod_is_counted_for_what_it_is_said_to_use():
+    given = {"userNamespaces": True, "memory": "2Gi", "cpu": "2"}
+    [container] = order(**given).template["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "2Gi"}
+    little = {**given, "memoryRequest": "64Mi", "cpuRequest": "50m"}
+    [container] = order(**little).template["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "50m", "memory": "64Mi"}
+    assert container["resources"]["limits"] == {"cpu": "2", "memory": "2Gi"}
+
+
 def test_the_coordinator_is_told_which_pod_it_is_so_that_sandboxes_go_with_it():
     template = build_template(build_inputs(SANDBOXED), "coordinator", "run-0123456789")
     paths = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
+import signal
 import socket
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
@@ -15,6 +17,14 @@ from rollout.tools.sandbox.pods.program import pod_command
 from rollout.tools.sandbox.pods.sandbox import SandboxGrant
 
 LOOPBACK = "127.0.0.1"
+FOLDERS = {
+    "/dev/shm": 16 << 20,
+    "/tmp": 64 << 20,
+    "/box": 64 << 20,
+    "/tests": 16 << 20,
+    "/logs": 16 << 20,
+}
+"""As the operator renders them, of an agent's pod."""
 
 
 class BoxedPods:
@@ -22,12 +32,13 @@ class BoxedPods:
 
     def __init__(self, host: Host, *, past_memory: bool = False) -> None:
         self._host, self._past_memory = host, past_memory
+        self._numbers = itertools.count()
         self.processes: dict[str, Process] = {}
         self.released: list[tuple[str, bool]] = []
 
     async def claim(self) -> SandboxGrant:
         port, secret, key = free_port(), os.urandom(32), os.urandom(32)
-        name = f"pod-{len(self.processes)}"
+        name = f"pod-{next(self._numbers)}"
         self.processes[name] = await start(self._host, port, secret, key)
         return SandboxGrant(name=name, address=LOOPBACK, port=port, secret=secret, key=key)
 
@@ -38,6 +49,13 @@ class BoxedPods:
             process.kill()
         await process.wait()
         return lost and self._past_memory
+
+    def kill(self) -> None:
+        """End what is left of them, whatever event loop it was started in."""
+        for process in self.processes.values():
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +101,7 @@ def argv(host: Host, given: dict[str, str]) -> list[str]:
     binds = [part for folder in host.folders for part in ("--ro-bind", folder, folder)]
     sized = [
         part
-        for folder, size in (("/dev/shm", 16 << 20), ("/tmp", 64 << 20), ("/box", 64 << 20))
+        for folder, size in FOLDERS.items()
         for part in ("--size", str(size), "--tmpfs", folder)
     ]
     return [

@@ -24,3 +24,17 @@ async def gateway() -> AsyncIterator[Callable]:
 
     async with gateways() as start:
         yield start
+
+
+@pytest.fixture
+def sandbox_pods(sandbox_host, monkeypatch):
+    """Sandboxes of this process are pods, each a process of this machine."""
+    from boxed_pods import BoxedPods
+
+    from rollout.tools.sandbox import chosen
+    from rollout.tools.sandbox.pods.sandbox import PodSandboxes
+
+    pods = BoxedPods(sandbox_host)
+    monkeypatch.setattr(chosen, "_CHOSEN", [PodSandboxes(pods, 1 << 30)])
+    yield pods
+    pods.kill()

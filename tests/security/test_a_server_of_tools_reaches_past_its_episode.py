@@ -5,16 +5,22 @@ import json
 import pytest
 from servers import asked, served, tool_of
 
-from rollout.errors import SpecError
+from rollout.errors import InfrastructureError, SpecError
 from rollout.tools.contract import ToolMistake
 from rollout.tools.mcp import session, source
+from rollout.tools.mcp.source import McpSource
+from rollout.tools.sandbox.chosen import program_maker
 
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def shelf(sandbox_host):
-    return served(sandbox_host)
+@pytest.fixture(params=["bubblewrap", "pod"])
+def shelf(request, sandbox_host):
+    """In each kind of sandbox."""
+    if request.param == "bubblewrap":
+        return served(sandbox_host)
+    request.getfixturevalue("sandbox_pods")
+    return McpSource(served(sandbox_host).program, program_maker)
 
 
 async def test_it_sees_the_files_that_were_named_and_nothing_else(shelf, monkeypatch):
@@ -24,7 +30,7 @@ async def test_it_sees_the_files_that_were_named_and_nothing_else(shelf, monkeyp
 
     assert seen["files"] == ["server.py"]
     assert "A_TOKEN" not in seen["env"]
-    assert seen["net"] == "OSError"
+    assert seen["net"] in {"OSError", "PermissionError"}
     assert seen["etc"] == "FileNotFoundError"
     assert (seen["uid"], seen["left"]) == (65534, [])
 
@@ -69,6 +75,19 @@ async def test_one_that_ends_again_and_again_is_not_started_for_ever(shelf):
     assert [one.text for one in answers[4:]] == [
         "error: the server was started 4 times and is not started again"
     ] * 2
+
+
+async def test_a_pod_that_dies_under_its_server_is_nobodys_doing(sandbox_host, sandbox_pods):
+    shelf = McpSource(served(sandbox_host).program, program_maker)
+    tool = tool_of(shelf, "keep")
+    await tool.call({"text": "a"}, "1")
+    sandbox_pods.kill()
+    with pytest.raises(InfrastructureError, match="sandbox of MCP server shelf has ended"):
+        await tool.call({"text": "b"}, "2")
+    again = await tool.call({"text": "c"}, "3")
+    await tool.close()
+
+    assert again.text == "c"
 
 
 async def test_one_that_says_otherwise_of_its_tools_is_refused(sandbox_host):

@@ -13,7 +13,13 @@ from agent_programs import agent, play_agent
 
 from rollout.environments.agents import endpoint, environment
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("sandbox_host")]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("where")]
+
+
+@pytest.fixture(params=["bubblewrap", "pod"])
+def where(request):
+    """In which kind of sandbox it runs."""
+    request.getfixturevalue("sandbox_pods" if request.param == "pod" else "sandbox_host")
 
 
 async def play(text, verifier=None, say=lambda prompt, seed: "r", **settings):

@@ -57,7 +57,7 @@ async def test_the_tools_of_an_episode_share_one_server_which_ends_with_it(shelf
     assert answer.text == "6"
     assert tools["shelf__keep"].server is tools["shelf__area"].server
     with pytest.raises(ProcessLookupError):
-        os.kill(process.pid, 0)
+        os.kill(process.process.pid, 0)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_what_it_says_is_told_as_text(shelf, name, text, is_error):
 async def test_a_sandbox_that_is_killed_from_outside_is_nobodys_doing(shelf):
     tool = tool_of(shelf, "keep")
     await tool.call({"text": "a"}, "1")
-    process = tool.server._session._program._process
+    process = tool.server._session._program.process
     os.kill(process.pid, signal.SIGKILL)
     await process.wait()
 
@@ -111,7 +111,7 @@ async def test_a_call_that_is_given_up_leaves_nothing_behind(shelf):
 
     assert hanging.cancelled()
     with pytest.raises(ProcessLookupError):
-        os.kill(program.pid, 0)
+        os.kill(program.process.pid, 0)
 
 
 async def test_a_reply_with_calls_is_answered_by_the_server(shelf):

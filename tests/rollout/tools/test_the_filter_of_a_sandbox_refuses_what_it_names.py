@@ -8,16 +8,18 @@ import struct
 import pytest
 
 from rollout.tools.sandbox.seccomp import build_filter
-from rollout.tools.sandbox.system_calls import INSPECTED, MACHINE_CALLS
+from rollout.tools.sandbox.system_calls import ASKED, INSPECTED, MACHINE_CALLS
 
-ALLOWED, KILLED = "allowed", "killed"
+ALLOWED, KILLED, ASKS, DONE = "allowed", "killed", "asks process 1", "said to be done"
 
 
-def judge(machine, number: int, *arguments: int, audit: int | None = None) -> str:
+def judge(
+    machine, number: int, *arguments: int, audit: int | None = None, code: bytes | None = None
+) -> str:
     """What the kernel would do: classic BPF over ``struct seccomp_data`` (linux/seccomp.h)."""
     words = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, machine.audit if audit is None else audit, 0, *words)
-    code = build_filter(machine)
+    code = build_filter(machine) if code is None else code
     steps = [struct.unpack_from("=HBBI", code, place) for place in range(0, len(code), 8)]
     place, loaded = 0, 0
     while True:
@@ -30,8 +32,8 @@ def judge(machine, number: int, *arguments: int, audit: int | None = None) -> st
         elif kind == 0x06:
             action = value & 0xFFFF0000
             if action == 0x50000:
-                return errno.errorcode[value & 0xFFFF]
-            return {0x7FFF0000: ALLOWED, 0x80000000: KILLED}[action]
+                return errno.errorcode[value & 0xFFFF] if value & 0xFFFF else DONE
+            return {0x7FFF0000: ALLOWED, 0x7FC00000: ASKS, 0x80000000: KILLED}[action]
         else:
             holds = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[kind]
             place += yes if holds else no
@@ -42,13 +44,17 @@ MACHINES = pytest.mark.parametrize("machine", MACHINE_CALLS.values(), ids=MACHIN
 
 @MACHINES
 def test_calls_that_are_named_are_refused_and_the_others_are_not(machine):
-    refused = {number: name for name, number in machine.numbers.items() if name not in INSPECTED}
+    refused = {
+        number: name
+        for name, number in machine.numbers.items()
+        if name not in INSPECTED and name not in ASKED
+    }
     for number in range(470):
         said = judge(machine, number, 1, 1)
         if number in refused:
             wanted = "ENOSYS" if refused[number] in {"clone3", "memfd_create"} else "EPERM"
             assert said == wanted, refused[number]
-        elif number not in machine.numbers.values():
+        elif number not in {machine.numbers[name] for name in INSPECTED}:
             assert said == ALLOWED, number
 
 
@@ -79,6 +85,27 @@ def test_sockets_are_those_of_one_machine_and_the_internet(machine):
     for kind in range(16):
         said = judge(machine, machine.numbers["socket"], 2, kind | 0o2000000)
         assert said == (ALLOWED if kind in {1, 2, 5} else "EPERM")
+
+
+@MACHINES
+def test_where_process_1_is_asked_no_socket_of_the_internet_is_made_and_no_connection_unseen(
+    machine,
+):
+    code, numbers = build_filter(machine, (1,), asks=True), machine.numbers
+    for family in range(50):
+        for kind in range(16):
+            said = judge(machine, numbers["socket"], family, kind | 0o2004000, code=code)
+            asks, made = family in {2, 10} and kind == 1, family == 1 and kind in {1, 2, 5}
+            assert said == (ASKS if asks else ALLOWED if made else "EPERM"), (family, kind)
+        pair = judge(machine, numbers["socketpair"], family, 1, code=code)
+        assert pair == (ALLOWED if family == 1 else "EPERM")
+    assert judge(machine, numbers["connect"], 3, 1 << 40, 16, code=code) == ASKS
+    for level in (0, 1, 6, 41, 263):
+        said = judge(machine, numbers["setsockopt"], 3, level, 1, code=code)
+        assert said == (DONE if level in {0, 6, 41} else ALLOWED)
+    for number in set(range(470)) - {numbers[name] for name in ASKED | {"socket", "socketpair"}}:
+        plain = judge(machine, number, 1, 1, code=build_filter(machine, (1,)))
+        assert judge(machine, number, 1, 1, code=code) == plain, number
 
 
 @MACHINES

@@ -237,6 +237,11 @@ def test_a_runtime_whose_sandbox_pods_would_be_plain_containers_is_a_gate():
     [
         {"builtin": {"name": "arithmetic"}, "tools": ["calculator", "python_exec"]},
         {"builtin": {"name": "code"}},
+        {"agent": {"command": ["python", "clerk.py"]}},
+        {
+            "builtin": {"name": "arithmetic"},
+            "mcpServers": [{"name": "shelf", "command": ["python", "shelf.py"]}],
+        },
     ],
 )
 def test_what_the_policy_writes_needs_sandbox_pods_and_an_installation_that_makes_them(environment):
@@ -251,3 +256,20 @@ def test_what_the_policy_writes_needs_sandbox_pods_and_an_installation_that_make
     assert "admissionPolicy.enabled" in gate.message
     assert check_platform(resolved, boxed, sandboxes=True) is None
     assert check_platform(resolve_spec(SPEC, bare), bare) is None
+
+
+def test_groups_that_need_more_sandbox_pods_than_there_may_be_are_refused_where_they_wait():
+    environment = {"builtin": {"name": "arithmetic"}, "tools": ["python_exec"]}
+    few = RuntimeSpec.model_validate({"sandbox": {"userNamespaces": True, "maxPods": 15}})
+    spec = {
+        **SPEC,
+        "train": {**SPEC["train"], "environment": environment},
+        "actors": {"replicas": 2},
+    }
+    gate = check_platform(resolve_spec(spec, few), few, sandboxes=True)
+    assert gate is not None and gate.reason == "NoSandbox"
+    assert "up to 2 actors 16, and the runtime's spec.sandbox.maxPods is 15" in gate.message
+    enough = RuntimeSpec.model_validate({"sandbox": {"userNamespaces": True, "maxPods": 16}})
+    assert check_platform(resolve_spec(spec, enough), enough, sandboxes=True) is None
+    fast = {**spec, "numerics": {"mode": "Fast"}}
+    assert check_platform(resolve_spec(fast, few), few, sandboxes=True) is None

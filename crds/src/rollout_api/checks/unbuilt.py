@@ -51,7 +51,7 @@ def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterat
     """What is to come keeps its place: images, of agents and in prompts."""
     for path, model in models_within(spec, "spec"):
         if isinstance(model, Agent) and model.image is not None:
-            fix = "leave it out: an agent runs in a sandbox of this machine"
+            fix = "leave it out: an agent runs in a sandbox of this machine, in a cluster in the runtime's sandbox.image"
             yield not_supported(f"{path}.image", "an image of an agent's own", fix)
         if isinstance(model, FieldMapping) and model.image_field is not None:
             yield not_supported(

@@ -47,7 +47,7 @@ class Verifier(ApiModel):
 
 
 class Agent(ApiModel):
-    """A program with a loop of its own, which asks an endpoint that is its episode's alone; on one machine only."""
+    """A program with a loop of its own, which asks an endpoint that is its episode's alone; on one machine, and where the runtime has sandbox pods."""
 
     command: tuple[Name, ...] = many(64, num_min=1)
     """What is run for each episode, in a sandbox: a program of the system, or `python`. `{instruction}` in a word is the row's prompt, which is its standard input too."""
@@ -105,13 +105,13 @@ class Environment(OneOf):
     plugin: PluginSource | None = None
     """A plugin of kind environment, in any language; on one machine only."""
     agent: Agent | None = None
-    """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine only."""
+    """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine, and where the runtime has sandbox pods."""
     tools: tuple[Name, ...] = many(64)
     """Tools that the policy may call: `calculator`, `search`; on one machine, and where the runtime has sandbox pods, python_exec, shell and file; or `module.function` of the user's code."""
     tool_plugins: tuple[PluginSource, ...] = many(8, key="path")
     """Plugins of kind tool, in any language, whose tools the policy may call; on one machine only."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
-    """Servers whose tools the policy may call; on one machine only."""
+    """Servers whose tools the policy may call; on one machine, and where the runtime has sandbox pods."""
     http: HttpAccess | None = None
     """Gives the policy the tool `http`, which gets pages of these hosts; on one machine only."""
 
@@ -139,7 +139,7 @@ class Reward(OneOf):
     members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "model")
 
     builtin: Builtin | None = None
-    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`, on one machine also `code-tests`."""
+    """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`; on one machine, and where the runtime has sandbox pods, also `code-tests`."""
     python: PythonFunction | None = None
     """The user's own function."""
     plugin: PluginSource | None = None

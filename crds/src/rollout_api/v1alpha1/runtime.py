@@ -247,6 +247,10 @@ class Sandbox(ApiModel):
     """Memory of a pod, files included; a program may use 128Mi less."""
     cpu: Quantity = "1"
     """Processors of a pod."""
+    memory_request: Quantity | None = None
+    """Memory that the scheduler counts a pod for, as most programs use little. Unset: `memory`."""
+    cpu_request: Quantity | None = None
+    """Processors that the scheduler counts a pod for. Unset: `cpu`."""
     max_pods: int = Field(default=32, ge=1, le=1000)
     """Pods of one run at a time; further episodes wait for one."""
     warm_pods: int = Field(default=0, ge=0, le=1000)

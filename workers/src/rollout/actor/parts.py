@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rollout.actor.episodes import Episode
+from rollout.actor.sandboxes import EpisodeRoom
 from rollout.protocol.messages import Failure, Task
 from rollout.seams import Engine, EnvBuilder, Renderer
 from rollout.seeds import derive_seed
@@ -37,7 +38,7 @@ class RunnerParts:
     ``context_max``: tokens that prompt and completion may have together; ``prompt_tokens_max``: those of a
     training prompt. None: no bound. ``keeps_prefixes`` False (Exact): a sample that is given up starts over, and
     the samples of a group wait for each other every turn. ``continuous``: the engine takes samples one by one as
-    they come, and batches them itself.
+    they come, and batches them itself. ``room`` bounds the episodes in play; None: nothing does.
     """
 
     engine: Engine
@@ -49,6 +50,7 @@ class RunnerParts:
     keeps_prefixes: bool = False
     continuous: bool = False
     budgets: Budgets = field(default_factory=Budgets)
+    room: EpisodeRoom | None = None
 
     def has_room(self, tokens: int, task: Task) -> bool:
         """Whether a completion still fits behind so many tokens."""

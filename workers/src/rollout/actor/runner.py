@@ -7,6 +7,7 @@ happens, every environment is closed. Tasks may be added while others are played
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from rollout.actor.held_tasks import HeldTasks
@@ -98,11 +99,7 @@ class GroupPlayer:
 
     def add(self, tasks: Sequence[Task]) -> None:
         """Begin these, beside those that are played."""
-        groups = [
-            GroupInPlay(task, self._stage, self._drawer, self._closing, self._hand)
-            for task in tasks
-        ]
-        self._playing |= {asyncio.create_task(self._play(group)) for group in groups}
+        self._playing |= {asyncio.create_task(self._play(task)) for task in tasks}
 
     async def advance(self, seconds: float | None = None) -> None:
         """Wait until a group has ended, so long at most. Raises EngineError, and what ``hand_back`` raises."""
@@ -133,8 +130,11 @@ class GroupPlayer:
         await self._drawer.close()
         await self._closing.finish()
 
-    async def _play(self, group: GroupInPlay) -> None:
-        played = await group.play()
+    async def _play(self, task: Task) -> None:
+        room = self._stage.room
+        async with contextlib.nullcontext() if room is None else room.of(task.num_samples):
+            group = GroupInPlay(task, self._stage, self._drawer, self._closing, self._hand)
+            played = await group.play()
         if played is None:
             return
         if played.failure is RETURNED:

@@ -17,7 +17,7 @@ from pathlib import Path
 from rollout.actor.feeding import plan_marks
 from rollout.actor.loop import Actor, ActorParts
 from rollout.actor.runner import RunnerParts
-from rollout.actor.sandboxes import RunSandboxes
+from rollout.actor.sandboxes import RunSandboxes, episode_room
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.common.stacks import heed_end, run_loop
@@ -44,11 +44,11 @@ def main() -> None:
     arguments = parse_arguments(__doc__)
     _import_engine()
     config = begin_as(f"actor-{arguments.index}", arguments.config)
-    task_scoring = build_task_scoring(config)
     client = CoordinatorClient.open(config, "actor")
     if config.sandboxes is not None:
         broker = RunSandboxes(client.as_worker(f"actor-{arguments.index}"))
         use_sandboxes(PodSandboxes(broker, program_memory(config.sandboxes.memory)))
+    task_scoring = build_task_scoring(config)
     try:
         task_scoring.start()
         run_loop(_live(build_parts(config, arguments.index, client, task_scoring)))
@@ -83,6 +83,7 @@ def build_parts(
         context_max=context_tokens(config, read_shape(Path(config.resolved.model_path)).context),
         prompt_tokens_max=config.resolved.prompt_tokens_max,
         keeps_prefixes=fast,
+        room=episode_room(config),
         continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,
     )
     return ActorParts(

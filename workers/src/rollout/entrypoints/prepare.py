@@ -32,9 +32,12 @@ from rollout.pods.placing import read_refusal
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Role
 from rollout.runs.model_transfer import POLICY, bring_models, take_models
+from rollout.runs.plan.servers import list_servers
 from rollout.runs.resolve import ModelFacts, Resolution, ResolveRequest, believe
 from rollout.runs.wheels import place_wheel
 from rollout.runs.worker_config import choose_dtype, complete
+from rollout.tools.sandbox.chosen import use_sandboxes
+from rollout.turns import ToolSpec
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.storage import Code
 from rollout_api.worker import ResolvedRun, WorkerConfig, WorkerOrder
@@ -84,6 +87,7 @@ def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig
         spec=spec.model_dump(mode="json", exclude_none=True),
         model_path=brought.pop(POLICY, None),
         models=brought,
+        server_tools=list_in_pods(order),
     )
     accelerated = bool(spec.learner.accelerator or spec.actors.accelerator)
     config = complete(
@@ -91,6 +95,22 @@ def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig
     )
     resolved = config.resolved.model_copy(update={"code_digest": code})
     return config.model_copy(update={"resolved": resolved})
+
+
+def list_in_pods(order: WorkerOrder) -> dict[str, tuple[ToolSpec, ...]]:
+    """What servers of tools say of them, each asked in a sandbox pod. Raises SpecError for one that lists none."""
+    environment = order.spec.train.environment if order.spec.train else None
+    if environment is None or not environment.mcp_servers:
+        return {}
+    from rollout.coordinator.sandboxes.own import own_sandboxes
+
+    maker = own_sandboxes(order)
+    if maker is None:
+        raise SpecError(
+            "spec.train.environment.mcpServers: this run was started without sandbox pods: start it again"
+        )
+    use_sandboxes(maker)
+    return list_servers(order.spec)
 
 
 def look_apart(request: ResolveRequest, order: WorkerOrder) -> Resolution:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from rollout.errors import RewardError
+from rollout.errors import DataError, RewardError, RewardUnavailable, UnscoredRows
 from rollout.plugins.user_code import describe_failure
 from rollout.rewards.builtins import CANNOT_HANG
 from rollout.rewards.host import RewardHost, describe_row
 from rollout.rewards.source import RewardSource, load_reward
+from rollout.tools.sandbox.chosen import are_elsewhere
 from rollout.types import Completion, Message, Row
+from rollout_api.checks.environment.tools import SANDBOXED_REWARDS
 
 Scored = tuple[float, dict[str, float]]
 """The weighted sum, and each source's value before weighting; named floats as ``source/name``."""
@@ -57,15 +59,56 @@ def _fails(function: Any, row: Row) -> bool:
     return False
 
 
+class InSandboxes:
+    """The builtin that has what the policy writes run elsewhere, and bounds its time itself.
+
+    Called in this process, which alone may ask for its sandboxes: nothing of what it judges runs in here.
+    """
+
+    def __init__(self, source: RewardSource) -> None:
+        self.source = source
+        self._function = load_reward(source)
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[Message]],
+        completions: Sequence[Completion],
+        rows: Sequence[Row],
+    ) -> Any:
+        """What it returned. Raises RewardError for a row without tests, RewardUnavailable for what was not run."""
+        try:
+            return self._function(prompts, completions, rows)
+        except UnscoredRows as error:
+            raise RewardUnavailable(self._said(error), tuple(error.rows)) from error
+        except DataError as error:
+            raise RewardError(self._said(error)) from error
+
+    def _said(self, error: Exception) -> str:
+        return (
+            f"reward {self.source.name!r} ({self.source.origin}) raised {describe_failure(error)}"
+        )
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _runner(source: RewardSource) -> InPlace | InSandboxes | RewardHost:
+    if source.builtin in CANNOT_HANG:
+        return InPlace(source)
+    if source.builtin in SANDBOXED_REWARDS and are_elsewhere():
+        return InSandboxes(source)
+    return RewardHost(source)
+
+
 class RewardPipeline:
     """Scores batches with every source. ``start`` early, ``close`` when done; thread-safe."""
 
     def __init__(self, sources: Sequence[RewardSource]) -> None:
         self.sources = tuple(sources)
-        self._runners = [
-            InPlace(source) if source.builtin in CANNOT_HANG else RewardHost(source)
-            for source in sources
-        ]
+        self._runners = [_runner(source) for source in sources]
 
     def start(self) -> None:
         """Load every source. Raises SpecError naming the one that cannot be."""

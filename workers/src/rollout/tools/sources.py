@@ -17,7 +17,7 @@ from rollout.tools.calculator import calculator
 from rollout.tools.code import CodeSource
 from rollout.tools.contract import Tool, ToolSource, ToolTraits
 from rollout.tools.functions import FunctionTool
-from rollout.tools.sandbox.chosen import bubblewrap, sandbox_maker
+from rollout.tools.sandbox.chosen import program_maker, sandbox_maker
 from rollout.tools.search import SearchSource
 from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
@@ -133,7 +133,7 @@ def build_servers(servers: Sequence[McpServer], folders: Sequence[Path]) -> tupl
         ServerProgram(name=one.name, command=one.command, files=_files_of(one, folders))
         for one in servers
     )
-    return tuple(McpSource(program, bubblewrap) for program in programs)
+    return tuple(McpSource(program, program_maker) for program in programs)
 
 
 def _files_of(server: McpServer, folders: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:

@@ -17,7 +17,6 @@ SANDBOXED = frozenset({"file", "python_exec", "shell"})
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
-_NOT_IN_PODS = "whose sandbox pods run tools and the environment code only"
 SANDBOXED_ENVIRONMENTS = frozenset({"code"})
 SANDBOXED_REWARDS = frozenset({"code-tests"})
 SANDBOXED_SUITES = frozenset({"humaneval"})
@@ -48,8 +47,8 @@ def tools_are_there(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             yield not_supported(field, f"a tool {name!r}", fix)
 
 
-def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """Servers of one name, and in a cluster any: each runs in a sandbox."""
+def servers_are_apart(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Servers of one name."""
     environment = spec.train.environment if spec.train else None
     names = [one.name for one in environment.mcp_servers] if environment else []
     for index, name in enumerate(names):
@@ -61,9 +60,6 @@ def servers_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]
                 message=f"server {name!r} is named twice",
                 fix="give each a name of its own",
             )
-        if facts.platform == "cluster":
-            what = f"MCP server {name!r} in a cluster, {_NOT_IN_PODS},"
-            yield not_supported(field, what, "leave it out, or run on one machine")
 
 
 def pages_are_fetched_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -101,27 +97,31 @@ def _given(environment: Environment) -> Iterator[str]:
     yield from (name for name, some in given.items() if some)
 
 
-def programs_are_kept_in(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """In a cluster, agents, and rewards and suites that run what the policy writes."""
-    if facts.platform != "cluster":
-        return
-    in_pods = {field for field, _ in find_in_pods(spec)}
-    for field, name in find_sandboxed(spec):
-        if field not in in_pods:
-            fix = "leave it out, or run on one machine"
-            yield not_supported(field, f"{name} in a cluster, {_NOT_IN_PODS},", fix)
-
-
 def find_in_pods(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
-    """Field and name of each tool and environment that runs what the policy writes, in a cluster in sandbox pods."""
+    """Field and name of all that runs in sandboxes, in a cluster in sandbox pods."""
     environment = spec.train.environment if spec.train else None
-    if environment is None:
-        return
-    for index, name in enumerate(environment.tools):
+    for index, name in enumerate(environment.tools if environment else ()):
         if name in SANDBOXED:
             yield f"spec.train.environment.tools[{index}]", name
-    if environment.builtin is not None and environment.builtin.name in SANDBOXED_ENVIRONMENTS:
-        yield "spec.train.environment.builtin.name", f"environment {environment.builtin.name}"
+    for index, server in enumerate(environment.mcp_servers if environment else ()):
+        yield f"spec.train.environment.mcpServers[{index}]", f"MCP server {server.name!r}"
+    yield from find_sandboxed(spec)
+
+
+def actors_max(spec: RolloutRunSpec) -> int:
+    """Most actors that the run asks for, as it stands."""
+    scale = spec.actors.autoscale
+    return max(1, spec.actors.replicas, 0 if scale is None else scale.max)
+
+
+def pods_of_a_group(spec: RolloutRunSpec) -> int:
+    """Sandbox pods that a group's episodes keep while they wait for each other; 0: none does."""
+    train = spec.train
+    environment = train.environment if train else None
+    if train is None or environment is None or spec.numerics.mode == "Fast":
+        return 0
+    kept = environment.agent or environment.mcp_servers or SANDBOXED.intersection(environment.tools)
+    return train.algorithm.num_samples if kept and train.algorithm.is_online else 0
 
 
 def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
@@ -159,8 +159,7 @@ def agents_bring_their_tools(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem
 RULES = (
     agents_bring_their_tools,
     tools_are_there,
-    servers_are_kept_in,
+    servers_are_apart,
     pages_are_fetched_here,
     tools_are_for_sampling,
-    programs_are_kept_in,
 )

@@ -6,6 +6,8 @@ same rules, whatever the template says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rollout_api import names
 from rollout_api.checks.environment.tools import find_in_pods
 from rollout_api.v1alpha1.runtime import Sandbox
@@ -19,6 +21,10 @@ USER_ID = 65534
 """Nobody: no user of any other pod of ours."""
 FOLDER_SIZE, SHARED_SIZE = "64Mi", "16Mi"
 FOLDERS = {"box": "/box", "tmp": "/tmp", "shm": "/dev/shm"}  # noqa: S108 - in the sandbox
+AGENT_SIZE = "16Mi"
+AGENT_FOLDERS = {"tests": "/tests", "logs": "/logs"}
+"""Where an agent's verifier finds its files, and writes its reward."""
+AGENT_HOME = {"name": "box", "mountPath": "/app"}
 DEADLINES = 2
 """A pod may be kept ready for a lifetime, and then had for one."""
 
@@ -47,7 +53,12 @@ def build_sandbox_order(inputs: Inputs) -> SandboxOrder | None:
 
 def build_sandbox_template(inputs: Inputs, sandbox: Sandbox) -> Manifest:
     """One pod, without its name, owner, command and variables."""
-    resources = {"cpu": sandbox.cpu, "memory": sandbox.memory}
+    limits = {"cpu": sandbox.cpu, "memory": sandbox.memory}
+    requests = {
+        "cpu": sandbox.cpu_request or sandbox.cpu,
+        "memory": sandbox.memory_request or sandbox.memory,
+    }
+    folders, mounts = folders_of(inputs)
     spec: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -69,17 +80,15 @@ def build_sandbox_template(inputs: Inputs, sandbox: Sandbox) -> Manifest:
                 "image": sandbox.image or worker_image(inputs),
                 **pull_policy_of(inputs.runtime),
                 "workingDir": "/box",
-                "resources": {"requests": resources, "limits": resources},
+                "resources": {"requests": requests, "limits": limits},
                 "securityContext": CONTAINED,
-                "volumeMounts": [
-                    {"name": name, "mountPath": path} for name, path in FOLDERS.items()
-                ],
+                "volumeMounts": mounts,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
             }
         ],
         "volumes": [
             {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": _size(name)}}
-            for name in FOLDERS
+            for name in folders
         ],
     }
     if sandbox.user_namespaces:
@@ -96,7 +105,18 @@ def build_sandbox_template(inputs: Inputs, sandbox: Sandbox) -> Manifest:
     return {"metadata": {"labels": sandbox_labels(inputs)}, "spec": spec}
 
 
+def folders_of(inputs: Inputs) -> tuple[Mapping[str, str], list[Manifest]]:
+    """What can be written in a pod, and where it is seen: an agent's pod has folders for what judges it, too."""
+    train = inputs.spec.train
+    holds_agent = train is not None and train.environment is not None and train.environment.agent
+    folders = {**FOLDERS, **(AGENT_FOLDERS if holds_agent else {})}
+    mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, path in folders.items()]
+    return folders, [*mounts, *([AGENT_HOME] if holds_agent else [])]
+
+
 def _size(name: str) -> str:
+    if name in AGENT_FOLDERS:
+        return AGENT_SIZE
     return SHARED_SIZE if name == "shm" else FOLDER_SIZE
 
 
@@ -134,8 +154,15 @@ def build_sandbox_binding(inputs: Inputs) -> Manifest:
 
 
 def build_sandbox_policy(inputs: Inputs) -> Manifest:
-    """Nothing goes out of a sandbox pod, and only the run's actors come in."""
-    actors = {"matchLabels": names.worker_labels(inputs.name, inputs.uid, "actor")}
+    """Nothing goes out of a sandbox pod, and only the run's actors come in; its coordinator where it asks servers for their tools."""
+    train = inputs.spec.train
+    environment = train.environment if train else None
+    asks = environment is not None and bool(environment.mcp_servers)
+    roles: tuple[names.Role, ...] = ("actor", "coordinator") if asks else ("actor",)
+    callers = [
+        {"podSelector": {"matchLabels": names.worker_labels(inputs.name, inputs.uid, role)}}
+        for role in roles
+    ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -145,7 +172,7 @@ def build_sandbox_policy(inputs: Inputs) -> Manifest:
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
                 {
-                    "from": [{"podSelector": actors}],
+                    "from": callers,
                     "ports": [{"port": PORT, "protocol": "TCP"}],
                 }
             ],

@@ -24,6 +24,7 @@ from rollout.environments.agents.endpoint import AgentEndpoint
 from rollout.environments.agents.history import AgentHistory
 from rollout.environments.threads import THREADS
 from rollout.errors import DataError, InfrastructureError, SpecError
+from rollout.tools.sandbox.agent_sandbox import ListeningDoor
 from rollout.turns import Action, Ending, State
 from rollout.types import Row
 
@@ -42,12 +43,14 @@ class VerifiersEnv:
         self._endpoint = AgentEndpoint(key=secrets.token_hex(16))
         self._history = AgentHistory()
         self._playing: asyncio.Future[Played] | None = None
+        self._door: ListeningDoor | None = None
 
     async def start(self) -> State:
         """What the harness first asks for. Raises DataError, InfrastructureError, SpecError."""
-        door = socket.create_server(("127.0.0.1", 0))
-        await self._endpoint.serve(door)
-        url = f"http://127.0.0.1:{door.getsockname()[1]}/v1"
+        listening = socket.create_server(("127.0.0.1", 0))
+        self._door = ListeningDoor(listening)
+        await self._endpoint.serve(self._door)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         seat = Seat(url=url, key=self._endpoint.key)
         place, key = int(self._row["task"]), str(self._row["key"])
         tasks = await THREADS.call(lambda: HOST.load(self._config))
@@ -81,6 +84,8 @@ class VerifiersEnv:
             self._endpoint.turn_away(AskRefused(503, "the episode is over"))
             playing.cancel()
             await asyncio.wait({playing}, timeout=CLOSE_SECONDS_MAX)
+        if self._door is not None:
+            self._door.close()
         await self._endpoint.close()
 
     async def _listen(self) -> AgentAsk | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from blake3 import blake3
 
 from rollout.environments.agents import anthropic, openai
 from rollout.environments.agents.asks import AgentAsk, AskRefused, GivenReply
+from rollout.tools.sandbox.agent_sandbox import AgentDoor
 
 BODY_BYTES_MAX = 4 << 20
 WAITING_MAX = 16
@@ -75,8 +75,8 @@ class AgentEndpoint:
     _present: AskedTurn | None = None
     _num_requests: int = 0
 
-    async def serve(self, door: socket.socket) -> None:
-        """Answer what connects to a listening socket."""
+    async def serve(self, door: AgentDoor) -> None:
+        """Answer what comes through a door, which stays the caller's to close."""
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         for dialect in (OPENAI, ANTHROPIC):
             app.router.add_post(dialect.path, self._handler(dialect))
@@ -86,7 +86,8 @@ class AgentEndpoint:
             app, access_log=None, handle_signals=False, shutdown_timeout=0.1
         )
         await self._runner.setup()
-        await web.SockSite(self._runner, door).start()
+        assert self._runner.server is not None
+        await door.serve(self._runner.server)
 
     async def next(self) -> AgentAsk:
         """The next request, when it comes."""

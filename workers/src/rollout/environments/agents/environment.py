@@ -23,8 +23,8 @@ from rollout.environments.agents.program import (
 )
 from rollout.errors import DataError
 from rollout.seams import DataSource
-from rollout.tools.sandbox.agent_sandbox import AgentSandbox, open_agent_sandbox
-from rollout.tools.sandbox.chosen import bubblewrap
+from rollout.tools.sandbox.agent_sandbox import AgentSandbox
+from rollout.tools.sandbox.chosen import open_for_agent
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits
 from rollout.turns import Action, Ending, State
 from rollout.types import Row
@@ -53,7 +53,7 @@ class AgentEnv:
 
     async def start(self) -> State:
         """The agent's first request. Raises DataError for an agent that asks nothing, InfrastructureError."""
-        self._sandbox = await open_agent_sandbox(bubblewrap(), LIMITS)
+        self._sandbox = await open_for_agent(LIMITS)
         await self._endpoint.serve(self._sandbox.door)
         command = agent_command(self._program, self._row, self._endpoint.key, LIFETIME_SECONDS)
         self._running = asyncio.create_task(self._sandbox.run(command))
@@ -87,8 +87,6 @@ class AgentEnv:
         if self._sandbox is not None:
             await self._sandbox.close()
         await self._endpoint.close()
-        if self._sandbox is not None:
-            self._sandbox.door.close()
 
     async def _listen(self) -> tuple[AgentAsk | None, str]:
         """The next request; or None, and why there is none."""

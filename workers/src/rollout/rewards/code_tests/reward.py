@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rollout.errors import InfrastructureError, UnscoredRows
 from rollout.rewards.code_tests.running import CaseVerdict, ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import CodeTask, read_task
-from rollout.tools.sandbox.chosen import bubblewrap
+from rollout.tools.sandbox.chosen import sandbox_maker
 from rollout.tools.sandbox.contract import SandboxMaker
 from rollout.types import Completion, Message, Row
 
@@ -56,7 +56,7 @@ class CodeTests:
         del prompts
         tasks = [read_task(row, self.field) for row in rows]
         asked = list(zip(tasks, [one.text for one in completions], strict=True))
-        found = asyncio.run(self._run_all(bubblewrap(), asked))
+        found = asyncio.run(self._run_all(sandbox_maker(), asked))
         lost = tuple(place for place, one in enumerate(found) if isinstance(one, Exception))
         if lost:
             raise UnscoredRows(f"{len(lost)} of {len(found)}: {found[lost[0]]}", lost)

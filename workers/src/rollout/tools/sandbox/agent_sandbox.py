@@ -1,15 +1,17 @@
-"""A sandbox for a program that owns its loop: its only way out is a door, a listening socket on its own loopback.
+"""A sandbox for a program that owns its loop: its only way out is a door, at an address of its own loopback.
 
-The socket is made inside and handed out, so that what connects to it in there is answered by this process; the sandbox
-has no network beside it. Commands run one after the other, each with files that are put there before it.
+What connects to it in there is answered by this process; the sandbox has no network beside it. In bubblewrap the door is a
+listening socket that is made inside and handed out. Commands run one after the other, each with files that are put there
+before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Protocol, TypeVar
 
 from rollout.errors import InfrastructureError
 from rollout.tools.sandbox.bubblewrap import PYTHONS, Bubblewrap, BubblewrapSandbox, come_up
@@ -22,6 +24,8 @@ from rollout.tools.sandbox.process import (
     SpawnedProcess,
     as_result,
 )
+
+T = TypeVar("T")
 
 PORT = 8000
 TESTS, LOGS = "/tmp/.tests", "/tmp/.logs"  # noqa: S108 - in the sandbox
@@ -46,22 +50,68 @@ class AgentCommand:
     read: tuple[str, ...] = ()
 
 
-class AgentSandbox:
-    """One of them; ``door`` is its listening socket, the caller's to close. A single task runs commands."""
+Answering = Callable[[], asyncio.Protocol]
+"""Makes what answers one connection."""
 
-    def __init__(self, inner: BubblewrapSandbox, python: str, door: socket.socket) -> None:
+
+class AgentDoor(Protocol):
+    """Where a sandbox's program comes to be answered."""
+
+    async def serve(self, answering: Answering) -> None:
+        """Answer what connects, until ``close``."""
+        ...
+
+    def close(self) -> None:
+        """Answer nothing more that connects; idempotent."""
+        ...
+
+
+class ListeningDoor:
+    """A listening socket."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._server: asyncio.Server | None = None
+
+    async def serve(self, answering: Answering) -> None:
+        """As ``AgentDoor.serve``."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(answering, sock=self._listening)
+
+    def close(self) -> None:
+        """As ``AgentDoor.close``."""
+        if self._server is not None:
+            self._server.close()
+        self._listening.close()
+
+
+class Hosting(Protocol):
+    """What speaks to the process 1 that holds an agent."""
+
+    async def send(self, message: object) -> None:
+        """Say a frame. Raises InfrastructureError."""
+        ...
+
+    async def receive(self, kind: type[T]) -> T:
+        """The next frame. Raises InfrastructureError."""
+        ...
+
+    async def close(self) -> None:
+        """End everything in there; idempotent."""
+        ...
+
+
+class AgentSandbox:
+    """One of them. ``python``: what is run for a command of that name. A single task runs commands."""
+
+    def __init__(self, inner: Hosting, python: str, door: AgentDoor) -> None:
         self._inner, self._python = inner, python
         self.door = door
-
-    @property
-    def pid(self) -> int:
-        """The process outside; its death is the sandbox's."""
-        return self._inner.pid
 
     async def run(self, command: AgentCommand) -> tuple[CommandResult, Mapping[str, bytes]]:
         """What became of a command, and the files that were asked for. Raises InfrastructureError.
 
-        ``python`` is this process's, with its packages, where the sandbox's user may read it.
+        ``python`` is in bubblewrap this process's, with its packages, where the sandbox's user may read it; in a pod its image's.
         """
         first = self._python if command.argv[0] in PYTHONS else command.argv[0]
         await self._inner.send(
@@ -88,8 +138,9 @@ class AgentSandbox:
         await self._inner.send({"stop": True})
 
     async def close(self) -> None:
-        """End everything in it; idempotent."""
+        """End everything in it, and close its door; idempotent."""
         await self._inner.close()
+        self.door.close()
 
 
 async def open_agent_sandbox(maker: Bubblewrap, limits: SandboxLimits) -> AgentSandbox:
@@ -115,7 +166,7 @@ async def open_agent_sandbox(maker: Bubblewrap, limits: SandboxLimits) -> AgentS
         except OSError as error:
             await inner.close()
             raise InfrastructureError(f"a sandbox gave no door: {error}") from error
-    return AgentSandbox(inner, python, socket.socket(fileno=found[0]))
+    return AgentSandbox(inner, python, ListeningDoor(socket.socket(fileno=found[0])))
 
 
 async def _start(inner: BubblewrapSandbox, limits: SandboxLimits, descriptor: int) -> None:

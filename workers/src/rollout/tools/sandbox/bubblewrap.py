@@ -34,7 +34,7 @@ from rollout.tools.sandbox.process import (
     SpawnedProcess,
 )
 from rollout.tools.sandbox.seccomp import build_filter, machine_calls
-from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, check_files
+from rollout.tools.sandbox.served import LINE_BYTES_MAX, ServedProgram, SpawnedServer, check_files
 
 START_SECONDS_MAX = 60.0
 """How long one may take to come up, on a machine that is busy."""
@@ -112,7 +112,7 @@ class Bubblewrap:
         )
         async with self.starting:
             process = await self.spawn(limits, "serving.py", "inside.py", folders=folders)
-        program = ServedProgram(process)
+        program = ServedProgram(SpawnedServer(process))
         try:
             await program.begin((*found, *argv[1:]), files, limits)
         except BaseException:

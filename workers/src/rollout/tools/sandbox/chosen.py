@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rollout.tools.sandbox.contract import SandboxMaker
+from rollout.tools.sandbox.contract import SandboxLimits, SandboxMaker
 
 if TYPE_CHECKING:
+    from rollout.tools.sandbox.agent_sandbox import AgentSandbox
     from rollout.tools.sandbox.bubblewrap import Bubblewrap
+    from rollout.tools.sandbox.pods.sandbox import PodSandboxes
 
-_CHOSEN: list[SandboxMaker] = []
+_CHOSEN: list[PodSandboxes] = []
 
 
-def use_sandboxes(maker: SandboxMaker) -> None:
+def use_sandboxes(maker: PodSandboxes) -> None:
     """From now on sandboxes of this process are made by ``maker``, instead of by bubblewrap."""
     _CHOSEN[:] = [maker]
 
@@ -21,6 +23,27 @@ def use_sandboxes(maker: SandboxMaker) -> None:
 def sandbox_maker() -> SandboxMaker:
     """The maker of this process. Raises NoSandbox."""
     return _CHOSEN[0] if _CHOSEN else bubblewrap()
+
+
+def are_elsewhere() -> bool:
+    """Whether sandboxes are no processes of this machine's, but are asked for by this process."""
+    return bool(_CHOSEN)
+
+
+def program_maker() -> Bubblewrap | PodSandboxes:
+    """What makes sandboxes for programs that are spoken to. Raises NoSandbox."""
+    return _CHOSEN[0] if _CHOSEN else bubblewrap()
+
+
+async def open_for_agent(limits: SandboxLimits) -> AgentSandbox:
+    """A fresh one for a program that owns its loop. Raises NoSandbox, InfrastructureError."""
+    if _CHOSEN:
+        from rollout.tools.sandbox.pods.agents import open_agent_pod
+
+        return await open_agent_pod(_CHOSEN[0], limits)
+    from rollout.tools.sandbox.agent_sandbox import open_agent_sandbox
+
+    return await open_agent_sandbox(bubblewrap(), limits)
 
 
 @cache

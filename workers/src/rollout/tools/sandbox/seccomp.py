@@ -13,11 +13,21 @@ import struct
 import sys
 
 from rollout.tools.sandbox.contract import NoSandbox
-from rollout.tools.sandbox.system_calls import INSPECTED, MACHINE_CALLS, MISSING, MachineCalls
+from rollout.tools.sandbox.system_calls import (
+    ASKED,
+    INSPECTED,
+    MACHINE_CALLS,
+    MISSING,
+    MachineCalls,
+)
 
 LOAD, AND, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_SET, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 """Instructions of classic BPF: load a word, mask it, compare, return."""
 KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+ASK = 0x7FC00000
+"""SECCOMP_RET_USER_NOTIF: whoever put the filter in force answers."""
+DONE = ERRNO
+"""Answered with 0, and not done."""
 CALL_NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 """Where they stand in ``struct seccomp_data``; the low half of an argument comes first on these machines."""
 X32_CALLS = 0x40000000
@@ -25,6 +35,8 @@ NEW_NAMESPACES = 0x7E020080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME (sched.h)."""
 FAMILIES = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6."""
+INTERNET_LEVELS = (0, 6, 41)
+"""IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6: whose options a socket of one machine does not have."""
 SOCKET_TYPES = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: typing into somebody's terminal."""
@@ -45,8 +57,13 @@ def machine_calls() -> MachineCalls:
     return found
 
 
-def build_filter(machine: MachineCalls, families: tuple[int, ...] = FAMILIES) -> bytes:
-    """The program: eight bytes an instruction. ``families`` of sockets may be made, and no others."""
+def build_filter(
+    machine: MachineCalls, families: tuple[int, ...] = FAMILIES, *, asks: bool = False
+) -> bytes:
+    """The program: eight bytes an instruction. ``families`` of sockets may be made, and no others.
+
+    ``asks``: about streams of the internet, and about every connection, whoever put the filter in force is asked.
+    """
     numbers = machine.numbers
     parts = [
         _step(LOAD, ARCHITECTURE),
@@ -56,13 +73,17 @@ def build_filter(machine: MachineCalls, families: tuple[int, ...] = FAMILIES) ->
     ]
     if machine.has_x32:
         parts += [_step(JUMP_IF_AT_LEAST, X32_CALLS, no=1), _return(KILL_PROCESS)]
-    for name in sorted(numbers.keys() - INSPECTED):
+    for name in sorted(numbers.keys() - INSPECTED - ASKED):
         answer = _return(ABSENT if name in MISSING else REFUSE)
         parts += [_step(JUMP_IF_EQUAL, numbers[name], no=1), answer]
     parts += _when(numbers["clone"], _refuse_bits(FIRST_ARGUMENT, NEW_NAMESPACES))
     parts += _when(numbers["ioctl"], _refuse_values(SECOND_ARGUMENT, TERMINAL_INPUT))
     of_sockets = _allow_values(FIRST_ARGUMENT, families)
     parts += _when(numbers["socketpair"], of_sockets)
+    if asks:
+        parts += _when(numbers["connect"], [_return(ASK)])
+        parts += _when(numbers["setsockopt"], _answer_values(SECOND_ARGUMENT, INTERNET_LEVELS))
+        parts += _ask_for_streams(numbers["socket"])
     kinds = [_step(LOAD, SECOND_ARGUMENT), _step(AND, 0xF), *_allow_loaded(SOCKET_TYPES)]
     parts += _when(numbers["socket"], [*_continue_for(FIRST_ARGUMENT, families), *kinds])
     return b"".join([*parts, _return(ALLOW)])
@@ -82,6 +103,28 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[bytes]:
     for value in values:
         steps += [_step(JUMP_IF_EQUAL, value, no=1), _return(REFUSE)]
     return [*steps, _return(ALLOW)]
+
+
+def _answer_values(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    steps = [_step(LOAD, argument)]
+    for value in values:
+        steps += [_step(JUMP_IF_EQUAL, value, no=1), _return(DONE)]
+    return [*steps, _return(ALLOW)]
+
+
+def _ask_for_streams(number: int) -> list[bytes]:
+    """Where a stream of the internet is wanted; every other socket is left to what follows."""
+    body = [
+        _step(LOAD, FIRST_ARGUMENT),
+        _step(JUMP_IF_EQUAL, socket.AF_INET, yes=1),
+        _step(JUMP_IF_EQUAL, socket.AF_INET6, no=4),
+        _step(LOAD, SECOND_ARGUMENT),
+        _step(AND, 0xF),
+        _step(JUMP_IF_EQUAL, socket.SOCK_STREAM, no=1),
+        _return(ASK),
+        _step(LOAD, CALL_NUMBER),
+    ]
+    return [_step(JUMP_IF_EQUAL, number, no=len(body)), *body]
 
 
 def _allow_values(argument: int, values: tuple[int, ...]) -> list[bytes]:

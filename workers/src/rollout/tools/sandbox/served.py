@@ -13,7 +13,7 @@ from asyncio.subprocess import Process
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -53,21 +53,69 @@ def check_files(files: Mapping[str, bytes]) -> None:
             raise ValueError(f"{name!r}: expected a path below the working folder, without ..")
 
 
+class ServedProcess(Protocol):
+    """What holds it outside, and the streams to it. ``end_seconds``: how long after its last word its end is waited for."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    end_seconds: float
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        ...
+
+    def kill(self) -> None:
+        """End everything in there; idempotent."""
+        ...
+
+    async def wait(self) -> None:
+        """Until it has ended, and nothing is held of it; idempotent."""
+        ...
+
+
+class SpawnedServer:
+    """A child of ours that asyncio waits for."""
+
+    end_seconds = END_SECONDS
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
+
+    @property
+    def pid(self) -> int:
+        """Its id; its death is the sandbox's."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As ``ServedProcess.returncode``."""
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """As ``ServedProcess.kill``."""
+        kill_unread(self._process)
+
+    async def wait(self) -> None:
+        """As ``ServedProcess.wait``."""
+        await self._process.wait()
+
+
 class ServedProgram:
     """One of them. A single task reads, a single one writes. ``is_silent``: its last word has been read."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: ServedProcess) -> None:
+        self.process = process
         self._num_bytes = self._num_lines = self._num_errors = 0
         self._flooded = False
         self.is_silent = False
         self._last_words = b""
         self._listening = asyncio.create_task(self._listen())
-
-    @property
-    def pid(self) -> int:
-        """The process outside; its death is the sandbox's."""
-        return self._process.pid
 
     @property
     def last_words(self) -> str:
@@ -96,8 +144,7 @@ class ServedProgram:
 
     async def read_line(self) -> bytes:
         """Its next line; empty behind the last one, and when it has said more than it may."""
-        stream = self._process.stdout
-        assert stream is not None
+        stream = self.process.stdout
         try:
             line = await stream.readline()
         except (ValueError, ConnectionError):  # longer than LINE_BYTES_MAX
@@ -118,29 +165,27 @@ class ServedProgram:
     async def fate(self) -> Fate:
         """What has become of it; one that has said its last word is waited for, a moment."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._process.wait()), END_SECONDS)
+            await asyncio.wait_for(asyncio.shield(self.process.wait()), self.process.end_seconds)
         if self._flooded:
             return "flood"
-        code = self._process.returncode
+        code = self.process.returncode
         return "running" if code is None else _FATES.get(code, "lost")
 
     def kill(self) -> None:
         """End everything in it; idempotent."""
-        kill_unread(self._process)
+        self.process.kill()
 
     async def close(self) -> None:
         """End everything in it, and let its pipes go; idempotent. Nobody may be reading."""
         self.kill()
         await self._drain()
-        await self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        await self.process.wait()
+        self.process.stdin.close()
         await asyncio.wait({self._listening}, timeout=END_SECONDS)
         self._listening.cancel()
 
     async def _write(self, data: bytes) -> bool:
-        stream = self._process.stdin
-        assert stream is not None
+        stream = self.process.stdin
         try:
             stream.write(data)
             await stream.drain()
@@ -150,8 +195,7 @@ class ServedProgram:
 
     async def _listen(self) -> None:
         """Take what it writes for people, and keep the end of it."""
-        stream = self._process.stderr
-        assert stream is not None
+        stream = self.process.stderr
         while data := await stream.read(1 << 16):
             self._last_words = (self._last_words + data)[-KEPT_BYTES:]
             self._num_errors += len(data)
@@ -166,7 +210,6 @@ class ServedProgram:
 
     async def _drain(self) -> None:
         """What the pipe still holds, now that nobody writes: a pipe that is not read to its end is not closed."""
-        stream = self._process.stdout
-        assert stream is not None
+        stream = self.process.stdout
         while await stream.read(1 << 16):
             pass

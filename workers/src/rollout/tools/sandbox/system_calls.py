@@ -34,6 +34,9 @@ _X86_64: Mapping[str, int] = {
     "socket": 41,
     "socketpair": 53,
     "ioctl": 16,
+    "connect": 42,
+    "setsockopt": 54,
+    "seccomp": 317,
     "shmget": 29,
     "ptrace": 101,
     "syslog": 103,
@@ -88,6 +91,9 @@ _AARCH64: Mapping[str, int] = {
     "socket": 198,
     "socketpair": 199,
     "ioctl": 29,
+    "connect": 203,
+    "setsockopt": 208,
+    "seccomp": 277,
     "shmget": 194,
     "lookup_dcookie": 18,
     "umount2": 39,
@@ -136,6 +142,8 @@ _AARCH64: Mapping[str, int] = {
 
 INSPECTED = frozenset({"clone", "socket", "socketpair", "ioctl"})
 """Refused by what they are asked for."""
+ASKED = frozenset({"connect", "setsockopt", "seccomp"})
+"""Not refused; known to a filter that asks process 1 about sockets, and to whoever puts it in force."""
 MISSING = frozenset({"clone3", "memfd_create"})
 """Answered as by a kernel that has them not: programs then take another way."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rollout_api.checks import check_document
-from rollout_api.checks.environment.tools import find_in_pods
+from rollout_api.checks.environment.tools import actors_max, find_in_pods, pods_of_a_group
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.unbuilt import check_runtime
 from rollout_api.conditions import Reason
@@ -133,6 +133,13 @@ def _no_sandbox(spec: RolloutRunSpec, runtime: RuntimeSpec, *, sandboxes: bool) 
         return (
             f"{field}: {name} runs what the policy writes, and this installation makes no sandbox pods: that needs the"
             " chart's admissionPolicy.enabled and an operator of the whole cluster"
+        )
+    needed, actors = pods_of_a_group(spec), actors_max(spec)
+    if runtime.sandbox.max_pods < needed * actors:
+        return (
+            f"{field}: the {needed} episodes of a group wait for each other and keep their sandbox pods, with up to"
+            f" {actors} actors {needed * actors}, and the runtime's spec.sandbox.maxPods is"
+            f" {runtime.sandbox.max_pods}: raise it, or lower the samples per prompt, or take numerics.mode Fast"
         )
     return ""
 

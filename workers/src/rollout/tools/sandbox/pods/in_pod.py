@@ -1,8 +1,9 @@
 """Process 1 of a sandbox pod: lets one caller in, closes what is open, and then does what process 1 of a sandbox does.
 
-Read as text by ``rollout.tools.sandbox.pods.program``, beside ``inside.py`` whose functions it takes; never imported
+Read as text by ``rollout.tools.sandbox.pods.program``, beside the programs whose functions it takes; never imported
 outside. Standard library alone (Python 3.9 or newer), so that any image with a Python will do. It refuses to start in a
-pod that is less closed than it should be. Single use: the pod ends with its one connection.
+pod that is less closed than it should be. Single use: the pod ends with its first connection. Further ones of the same
+caller are what an agent's requests travel on, or what a server says and hears.
 """
 
 from __future__ import annotations
@@ -13,14 +14,22 @@ import hashlib
 import hmac
 import os
 import platform
+import select
 import socket
 import sys
+import threading
+from typing import Callable
 
-import inside  # pyrefly: ignore[missing-import] - found in the sandbox only
+import doorway  # pyrefly: ignore[missing-import] - these are found in the sandbox only
+import hosting  # pyrefly: ignore[missing-import]
+import inside  # pyrefly: ignore[missing-import]
+import serving  # pyrefly: ignore[missing-import]
 
 HANDSHAKE_SECONDS = 5.0
+LAST_WORDS_SECONDS = 2.0
 NONCE_BYTES = 32
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 38, 22, 2
+SET_MODE_FILTER, NEW_LISTENER = 1, 8
 TOKENS = "/var/run/secrets/kubernetes.io"
 EVERYBODY = 4294967295
 WELCOME = b"\x01"
@@ -39,16 +48,67 @@ def main() -> None:
     why = unfit(given)
     if why:
         sys.exit("this pod is no sandbox: " + why)
-    with listen(int(given["PORT"])) as door:
-        caller = admit(door, bytes.fromhex(given["SECRET"]), bytes.fromhex(given["DIGEST"]))
+    door = listen(int(given["PORT"]))
+    secret, digest = bytes.fromhex(given["SECRET"]), bytes.fromhex(given["DIGEST"])
+    caller = admit(door, secret, digest)
     for place in (0, 1):
         os.dup2(caller.fileno(), place)
     caller.close()
     inside.ENVIRONMENT["PATH"] = "/usr/local/bin:/usr/bin:/bin"
     limits = inside.read_frame()
     inside.be_first()
+    if "door" in limits:
+        host(limits, lambda: admit(door, secret, digest))
+    if "server" in limits:
+        serve(limits, lambda: admit(door, secret, digest))
+    door.close()
     close_calls(limits["filters"])
     inside.serve_commands(limits)
+
+
+def serve(limits: inside.Frame, accept: Callable[[], socket.socket]) -> None:
+    """Hold a server, which has two connections for itself: one that it hears and speaks on, one for people. Never returns."""
+    given = limits["server"]
+    inside.write_frame({"ready": True})
+    lanes = (accept(), accept())
+    close_calls(limits["filters"])
+    serving.put(given["files"])
+    ours, theirs = zip(socket.socketpair(), socket.socketpair())
+    pid = os.fork()
+    if pid == 0:
+        inside.become(given, limits, (theirs[0].fileno(), theirs[0].fileno(), theirs[1].fileno()))
+    for one in theirs:
+        one.close()
+    silent = (threading.Event(), threading.Event())
+    doorway.pour(lanes[0], ours[0], lambda: None)
+    for source, lane, event in zip(ours, lanes, silent):
+        doorway.pour(source, lane, event.set)
+    code = serving.await_end(pid, limits, listen_for)
+    inside.end_everything()
+    for event in silent:
+        event.wait(LAST_WORDS_SECONDS)
+    inside.write_frame({"ended": code})
+    os._exit(0)
+
+
+def listen_for(seconds: float) -> None:
+    """Whether the caller is there still; ends this process where that is not."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    if poll.poll(seconds * 1000):
+        inside.read_frame()
+
+
+def host(limits: inside.Frame, accept: Callable[[], socket.socket]) -> None:
+    """Hold an agent, whose one way out is its episode's endpoint. Never returns."""
+    given = limits["door"]
+    listener = close_calls(limits["filters"], asks=given["seccomp"][platform.machine()])
+    doorway.Doorway(listener, given["port"], given["numbers"][platform.machine()]).open(accept)
+    for name, mount in given["mounts"].items():
+        if os.path.ismount(mount):
+            hosting.MOUNTS[name] = mount
+            inside.WRITABLE += (mount,)
+    hosting.serve_all(limits)
 
 
 NEEDED = ("SECRET", "DIGEST", "PORT", "USERNS")
@@ -130,12 +190,22 @@ def receive(caller: socket.socket, size: int) -> bytes:
     return data
 
 
-def close_calls(filters: dict[str, str]) -> None:
-    """The filter of system calls, for this process and all that it starts; nothing runs without it."""
+def close_calls(filters: dict[str, str], asks: int = 0) -> int:
+    """The filter of system calls, for this process and all that it starts; nothing runs without it.
+
+    ``asks``: the number of ``seccomp``, for a filter that asks this process; the descriptor that it is asked on.
+    """
     steps = base64.b64decode(filters[platform.machine()])
     libc = ctypes.CDLL(None, use_errno=True)
     program = Filter(len(steps) // 8, steps)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         os._exit(1)
+    if asks:
+        listener = libc.syscall(asks, SET_MODE_FILTER, NEW_LISTENER, ctypes.byref(program))
+        if listener < 0:
+            inside.write_frame({"ready": False, "why": "its kernel asks nobody about sockets"})
+            os._exit(1)
+        return listener
     if libc.prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(program), 0, 0):
         os._exit(1)
+    return -1

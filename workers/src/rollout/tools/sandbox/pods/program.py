@@ -12,7 +12,14 @@ from rollout.tools.sandbox.system_calls import MACHINE_CALLS
 
 LOCAL_FAMILIES = (1,)
 """AF_UNIX: in a pod there is a network, so that no other socket may be made."""
-_PARTS = (("inside", "rollout.tools.sandbox.programs"), ("in_pod", "rollout.tools.sandbox.pods"))
+_PROGRAMS, _PODS = "rollout.tools.sandbox.programs", "rollout.tools.sandbox.pods"
+_PARTS = (
+    ("inside", _PROGRAMS),
+    ("hosting", _PROGRAMS),
+    ("serving", _PROGRAMS),
+    ("doorway", _PODS),
+    ("in_pod", _PODS),
+)
 _BOOT = (
     "import base64,sys,types,zlib\n"
     "for n,s in {parts!r}:\n"
@@ -30,11 +37,22 @@ def pod_command() -> tuple[str, ...]:
 
 
 @cache
-def pod_filters() -> dict[str, str]:
-    """The filter of system calls for each kind of machine that a pod may run on, as base64."""
+def pod_filters(*, asks: bool = False) -> dict[str, str]:
+    """The filter of system calls for each kind of machine that a pod may run on, as base64.
+
+    ``asks``: process 1 is asked about sockets of the internet.
+    """
     return {
-        name: base64.b64encode(build_filter(calls, LOCAL_FAMILIES)).decode()
+        name: base64.b64encode(build_filter(calls, LOCAL_FAMILIES, asks=asks)).decode()
         for name, calls in MACHINE_CALLS.items()
+    }
+
+
+def call_numbers(*names: str) -> dict[str, dict[str, int]]:
+    """Those of system calls, for each kind of machine."""
+    return {
+        machine: {name: calls.numbers[name] for name in names}
+        for machine, calls in MACHINE_CALLS.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 Read as text by ``rollout.tools.sandbox.bubblewrap``, beside ``inside.py`` whose functions it takes; never imported
 outside. The program has the pipes for itself: nothing of ours speaks on them but the first frame, which is read here.
-How it ended is this process's exit code.
+How it ended is this process's exit code. In a sandbox pod ``in_pod.py`` starts it, with other streams, and says how it ended.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import time
+from typing import Callable
 
 sys.path.insert(0, "/run")
 import inside  # pyrefly: ignore[missing-import] - found in the sandbox only
@@ -49,15 +50,20 @@ def put(files: inside.Frame) -> None:
 
 def watch(pid: int, limits: inside.Frame) -> None:
     """Never returns: the exit code says what there was."""
+    end(await_end(pid, limits, time.sleep))
+
+
+def await_end(pid: int, limits: inside.Frame, pause: Callable[[float], object]) -> int:
+    """What there was, once the program has ended or is past a bound."""
     until = time.monotonic() + limits["lifetime_seconds"]
     while time.monotonic() < until:
         if inside.reap(pid) is not None:
-            end(ENDED)
+            return ENDED
         cause = inside.over(limits)
         if cause is not None:
-            end(MEMORY if cause == "memory" else FILES)
-        time.sleep(TICK_SECONDS)
-    end(TIME)
+            return MEMORY if cause == "memory" else FILES
+        pause(TICK_SECONDS)
+    return TIME
 
 
 def end(code: int) -> None:
