@@ -110,7 +110,8 @@ def test_litellm(served, tmp_path):
     running, _ = served
     program = [sys.executable, str(CLIENTS / "litellm_client.py"), running.url + "/v1", running.key]
     said = run(program, beside(LITELLM), tmp_path)
-    assert said.split()[-6:] == ["talk", "call", "structure", "embed", "batch", "fail"]
+    done = [line for line in said.splitlines() if line.isalpha()]  # it writes of errors there, too
+    assert done == ["talk", "call", "structure", "embed", "batch", "fail"]
 
 
 def test_openais_client_for_node(served):
