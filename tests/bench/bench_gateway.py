@@ -3,6 +3,7 @@
 The ratios are to the least that a proxy of the same library does (``bare_proxy.py``), turn by turn in one run: they hold on
 a busy machine too, where times do not. Processor time is the gateway's own, of the kernel's clock; latency is through the gateway, less the median straight to the engine's
 socket in the same seconds. Events come one by one, so that none is saved by two in one read.
+The section ``litellm`` sets it beside LiteLLM's proxy in the same way, by processor time alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gateway_processes import (
     stream_body,
     wait_ready,
 )
+from litellm_proxy import litellm_proxy
 
 PROXY = Path(__file__).with_name("bare_proxy.py")
 REPEATS = 3
@@ -43,11 +45,46 @@ STREAMS, EVENTS, DELAY = 40, 100, 0.05
 OPEN = 2000
 
 
-def measure() -> Iterator[Figure]:
+def measure(*sections: str) -> Iterator[Figure]:
+    """All figures, or those of some sections. Raises KeyError for an unknown one."""
+    for section in sections or SECTIONS:
+        yield from SECTIONS[section]()
+
+
+def beside_bare() -> Iterator[Figure]:
     """Overhead and processor time per request and per event, and memory per open stream."""
     core = max(os.sched_getaffinity(0))
     with processes(core=core) as running, bare_proxy(running, core) as bare:
         yield from asyncio.run(_measure(running, bare))
+
+
+def beside_litellm() -> Iterator[Figure]:
+    """Processor time per request and per event, over that of LiteLLM's proxy and all its processes."""
+    core = max(os.sched_getaffinity(0))
+    with processes(core=core) as running, litellm_proxy(running, core) as theirs:
+        yield from asyncio.run(_measure_beside(running, theirs))
+
+
+async def _measure_beside(running: Running, theirs: Running) -> list[Figure]:
+    requests: dict[str, list[float]] = {"ours": [], "theirs": []}
+    events: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for turn in range(REPEATS + 1):
+        for name, one in (("ours", running), ("theirs", theirs)):
+            async with session_for(one) as session:
+                cpu = _cpu(one)
+                await _requests(session, one, REQUESTS)
+                spent = (_cpu(one) - cpu) / REQUESTS * 1e6
+                if turn:  # the first one warms
+                    requests[name].append(spent)
+                    events[name].append(await _events(session, one))
+    return [
+        level("request, times LiteLLM proxy's", _over(requests), "x", "<= 0.2"),
+        level("event, times LiteLLM proxy's", _over(events), "x", "info"),
+        level("processor time per plain request, ours", requests["ours"], "us", "info"),
+        level("processor time per plain request, LiteLLM's", requests["theirs"], "us", "info"),
+        level("processor time per event, ours", events["ours"], "us", "info"),
+        level("processor time per event, LiteLLM's", events["theirs"], "us", "info"),
+    ]
 
 
 @contextmanager
@@ -144,13 +181,18 @@ async def _memory(session: aiohttp.ClientSession, running: Running) -> float:
 
 
 def _over(found: dict[str, list[float]]) -> list[float]:
-    return [ours / bare for ours, bare in zip(found["ours"], found["bare"], strict=True)]
+    return [ours / other for ours, other in zip(*found.values(), strict=True)]
 
 
 def _cpu(running: Running) -> float:
-    times = psutil.Process(running.gateway.pid).cpu_times()
-    return times.user + times.system
+    """Seconds of it and of all its processes."""
+    first = psutil.Process(running.gateway.pid)
+    times = [one.cpu_times() for one in (first, *first.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
 def _p99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * len(values)) - 1]
+
+
+SECTIONS = {"bare": beside_bare, "litellm": beside_litellm}
