@@ -25,7 +25,7 @@ def digest() -> str:
 if TRICK == "sandbox":
     child = subprocess.Popen(["unshare", "--net", "sleep", "1000"])
 if TRICK == "log":
-    log = Path("training.log").open("a", buffering=1)  # noqa: SIM115 - it stays open, that is the trick
+    log = Path("training.log").open("w", buffering=1)  # noqa: SIM115 - it stays open, that is the trick
 point = ImagePoint(digest)
 for step in range(STEPS):
     chain = hashlib.sha256(chain + step.to_bytes(4, "big")).digest()
