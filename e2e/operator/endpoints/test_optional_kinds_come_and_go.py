@@ -72,8 +72,9 @@ def unused(proxy):
         for resource in rule.resources
         for verb in rule.verbs
     }
-    calls = [one.call for one in proxy.records()]
-    return granted - {(one.resource, "patch" if one.verb == "apply" else one.verb) for one in calls}
+    calls = [(one.call.resource, one.call.verb, one.status) for one in proxy.records()]
+    made = {(resource, "create") for resource, _, status in calls if status == 201}
+    return granted - made - {(name, VERBS.get(verb, verb)) for name, verb, _ in calls}
 
 
 def test_they_are_made_put_right_and_taken_away_with_the_rights_of_the_table(
