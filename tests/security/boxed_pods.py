@@ -84,6 +84,11 @@ async def start(host: Host, port: int, secret: bytes, key: bytes) -> Process:
         "PORT": str(port),
         "USERNS": "true",
     }
+    return await begin(host, given)
+
+
+async def begin(host: Host, given: dict[str, str]) -> Process:
+    """A pod's process 1, with the words that a broker gives it."""
     return await asyncio.create_subprocess_exec(
         *argv(host, given), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env={}, cwd="/"
     )
