@@ -8,7 +8,7 @@ import pytest
 
 from rollout.rewards.code_tests.running import ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import read_task
-from rollout.tools.sources import bubblewrap
+from rollout.tools.sandbox.chosen import bubblewrap
 
 pytestmark = pytest.mark.process
 

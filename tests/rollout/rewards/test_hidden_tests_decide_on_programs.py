@@ -11,7 +11,7 @@ from rollout.rewards.code_tests import reward as reward_module
 from rollout.rewards.code_tests.reward import CodeTests
 from rollout.rewards.code_tests.running import ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import CASES_MAX, Pair, read_task
-from rollout.tools.sources import bubblewrap
+from rollout.tools.sandbox.chosen import bubblewrap
 from rollout.types import Completion
 
 pytestmark = pytest.mark.process
@@ -184,7 +184,7 @@ class Lost:
 
 
 def test_a_sandbox_that_is_lost_scores_nobody(monkeypatch):
-    monkeypatch.setattr(reward_module, "bubblewrap", Lost)
+    monkeypatch.setattr(reward_module, "sandbox_maker", Lost)
 
     with pytest.raises(UnscoredRows, match="1 of 1: no memory") as caught:
         score(ADD, {"tests": "assert add(1, 2) == 3"})
