@@ -15,6 +15,7 @@ class ChatServer:
         self.fail = []
         self.raw = None
         self.headers = []
+        self.reply_headers = {}
         self.asked = []
         self._lock = threading.Lock()
         outer = self
@@ -26,6 +27,8 @@ class ChatServer:
                 status, sent = outer.answer(body)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(sent)))
+                for name, value in outer.reply_headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(sent)
 

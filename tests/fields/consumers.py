@@ -137,6 +137,11 @@ CONSUMERS: dict[str, Consumer] = {
         what="the rewards of the same answers",
         ask=_worker(working.observe_scores),
     ),
+    "sources": Consumer(
+        kind="rewards",
+        what="how each source is asked, and what its value comes to in the whole",
+        ask=_worker(working.observe_sources),
+    ),
     "patience": Consumer(
         kind="rewards",
         what="how long a batch of a reward that hangs is waited for",

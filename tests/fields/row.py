@@ -55,6 +55,9 @@ def unbuilt_parameters(
         yield f"{path}.{below}", row(base, "refused", edits={**edits, holder: given})
 
 
+CALLS = ("batchSize", "concurrency", "retries", "cacheEntries")
+
+
 def judges(path: str, base: str) -> Iterator[tuple[str, Row]]:
     """A list of rewards: builtins, the user's own, models."""
     one = f"{path}[]"
@@ -77,6 +80,14 @@ def judges(path: str, base: str) -> Iterator[tuple[str, Row]]:
         ("model.fromRun", FROM_RUN, looks[1]),
     ):
         yield f"{one}.{member}", row(base, consumer, edits={path: [{"model": source}]})
+        asked = [{"judge": {"model": HUB if member == "model" else source}}]
+        yield f"{one}.judge.{member}", row(base, consumer, edits={path: asked})
+    yield f"{one}.judge", row(base, "sources", edits={path: [{"judge": {}}]})
+    gated = {"python": JUDGE, "gate": {"atLeast": "0.5", "elseTotal": "-1"}}
+    for member in ("gate", "atLeast", "atMost", *CALLS):
+        yield f"{one}.{member}", row(base, "sources", edits={path: [gated], **OWN_CODE})
+    consumer = "sources" if "train" in path else "refused"
+    yield f"{one}.scope", row(base, consumer, edits=own)
     plugin = {"path": "reward", "parameters": [{"name": "word", "value": "hey"}]}
     edits = {path: [{"plugin": plugin}], **OWN_CODE}
     yield f"{one}.plugin", row(base, "plugins", edits=edits)

@@ -43,9 +43,9 @@ from rollout.plugins.sidecar.manifest import Kind
 from rollout.plugins.sidecar.named import open_plugin, parameters_of
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import reply_text
+from rollout.rewards.calls import InPlace, SourceCalls
 from rollout.rewards.frames import RewardAnswer
 from rollout.rewards.host import RewardHost
-from rollout.rewards.pipeline import InPlace
 from rollout.runs.manifest import Document
 from rollout.runs.pipeline import find_output
 from rollout.runs.plan.build import _accelerator_bytes
@@ -197,9 +197,15 @@ def observe_scores(document: Mapping[str, Any], place: Place) -> Any:
     rows = [{"prompt": "2+2=", "answer": "4", "note": "5"}] * len(answers)
     found = {}
     for key, pipeline in judges.pipelines.items():
-        pipeline._runners = [InPlace(source) for source in pipeline.sources]
+        pipeline._calls = [SourceCalls(source, opens=InPlace) for source in pipeline.sources]
         found[key] = pipeline.score([()] * len(answers), answers, rows)
     return found
+
+
+def observe_sources(document: Mapping[str, Any], place: Place) -> Any:
+    """Every source of reward as it would be asked."""
+    judges = build_task_scoring(build_config(document, place))
+    return {key: pipeline.sources for key, pipeline in judges.pipelines.items()}
 
 
 def observe_look(document: Mapping[str, Any], place: Place) -> Any:

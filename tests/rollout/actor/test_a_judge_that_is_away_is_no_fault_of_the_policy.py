@@ -8,8 +8,9 @@ from rollout.actor.episodes import Episode, Score
 from rollout.actor.loop import finish_task
 from rollout.actor.runner import PlayedTask
 from rollout.actor.scoring import score_batch
+from rollout.errors import RewardUnavailable
 from rollout.protocol.messages import Failure, Task
-from rollout.rewards.pipeline import RewardPipeline
+from rollout.rewards.pipeline import RewardPipeline, RewardVerdict
 from rollout.rewards.source import RewardSource
 from rollout.types import Message, SamplingParams, WeightVersion
 
@@ -85,6 +86,24 @@ def test_the_samples_that_it_could_score_are_kept(judge):
     assert [one.reward for one in result.trajectories] == [2.0, 2.0]
     assert result.failure.kind == "infrastructure"
     assert "judge answered HTTP 503" in result.failure.message
+
+
+def test_what_a_lost_round_cost_is_counted_with_what_it_was_spent_on(judge, monkeypatch):
+    told = iter([(RewardUnavailable, (1,)), (None, ())])
+
+    def rate(batch):
+        failure, lost = next(told)
+        costs = {"judge/tokens": 5.0}
+        if failure is not None:
+            raise failure("judge answered HTTP 503", lost, costs=[costs] * len(batch.rows))
+        return [RewardVerdict(total=1.0, parts={}, costs=costs) for _ in batch.rows]
+
+    monkeypatch.setattr(judge, "judge", rate)
+    kept, lost, other = score_batch(judge, [play("x", "away", "y")])["t/0"]
+    assert [kept.costs, other.costs] == [{"judge/tokens": 10.0}] * 2
+    assert lost.kind == "infrastructure"
+    result = finish_task(play("x"), (kept,), {})
+    assert result.trajectories[0].costs == {"judge/tokens": 10.0}
 
 
 def test_tasks_that_were_scored_beside_it_are_whole(judge):

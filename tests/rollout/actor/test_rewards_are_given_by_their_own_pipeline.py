@@ -30,9 +30,9 @@ class Recording(RewardPipeline):
         super().__init__(sources)
         self.sizes: list[int] = []
 
-    def score(self, prompts, completions, rows):
-        self.sizes.append(len(completions))
-        return super().score(prompts, completions, rows)
+    def judge(self, batch):
+        self.sizes.append(len(batch.rows))
+        return super().judge(batch)
 
 
 async def test_the_weighted_sum_and_its_parts_are_kept():

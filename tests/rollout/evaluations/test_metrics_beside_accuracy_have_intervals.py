@@ -9,8 +9,8 @@ from rollout.errors import RewardError
 from rollout.evaluations.metrics import Metric, measure
 from rollout.evaluations.scoring.musique import MusiqueScore
 from rollout.evaluations.statistics import wilson
-from rollout.rewards.pipeline import check_values
 from rollout.rewards.source import RewardSource
+from rollout.rewards.values import check_values
 from rollout.types import Completion
 
 STRICT = Metric(name="strict", part="g/strict")
@@ -79,7 +79,7 @@ def test_the_named_value_that_counts_is_the_reward():
 
     (found,) = check_values(source, [{"strict": 0, "flexible": 1, "cut": 1}], [{}])
 
-    assert found == {"g": 1.0, "g/strict": 0.0, "g/flexible": 1.0, "g/cut": 1.0}
+    assert found.values == {"g": 1.0, "g/strict": 0.0, "g/flexible": 1.0, "g/cut": 1.0}
     with pytest.raises(RewardError, match="returned no value 'flexible', which is its reward"):
         check_values(source, [{"strict": 0}], [{}])
 

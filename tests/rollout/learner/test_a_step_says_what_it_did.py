@@ -10,7 +10,12 @@ import torch
 
 from rollout.algorithms.advantages.groups import group_advantages
 from rollout.errors import RunFailed
-from rollout.learner.objectives.metrics import describe_groups, describe_lengths, describe_losses
+from rollout.learner.objectives.metrics import (
+    describe_groups,
+    describe_lengths,
+    describe_losses,
+    describe_rewards,
+)
 from rollout.types import Trajectory, TrajectoryGroup, VersionSpan
 
 
@@ -202,3 +207,16 @@ def test_samples_whose_text_is_not_their_tokens_are_counted() -> None:
     assert describe(*seen)["retokenised_share"] == 0.25
     unseen = [replace(one, retokenised=None) for one in seen]
     assert "retokenised_share" not in describe(*unseen)
+
+
+def test_what_the_rewards_cost_is_summed_and_absent_where_nothing_cost() -> None:
+    priced = [
+        replace(trajectory(n, 3, 0.0, 4), costs={"judge/tokens": 10.0 + n} if n else {})
+        for n in range(3)
+    ]
+
+    def describe(*trajectories: Trajectory) -> dict:
+        return describe_rewards([TrajectoryGroup(ordinal=0, trajectories=trajectories)], step=5)
+
+    assert describe(*priced)["reward_costs"] == {"judge/tokens": 23.0}
+    assert "reward_costs" not in describe(priced[0])

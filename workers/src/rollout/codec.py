@@ -1,7 +1,7 @@
 """How a trajectory becomes bytes: its canonical form, its name, and the bodies the ledger keeps.
 
 Canonical bytes are a msgpack array of the fields in a fixed order with sorted maps, numbers coerced to
-their declared type, ``timings`` and ``retokenised`` left out: equal content has equal bytes, and so an equal name, wherever
+their declared type, ``timings``, ``costs`` and ``retokenised`` left out: equal content has equal bytes, and so an equal name, wherever
 and however fast it was made. Bodies keep the timings and are compressed, one body per group, because
 the samples of a group share their prompt.
 """

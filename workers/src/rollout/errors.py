@@ -22,7 +22,9 @@ RolloutError
 A message says what was expected, what was met, which object, and what to do.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class RolloutError(Exception):
@@ -156,11 +158,15 @@ class InfrastructureError(RolloutError):
 
 
 class UnscoredRows(InfrastructureError):  # noqa: N818 - a state
-    """The same, of a batch whose rows it names: the others could be scored."""
+    """The same, of a batch whose rows it names: the others could be scored.
 
-    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+    ``values``: what the others got, with None in the places of those; empty where that is not known.
+    """
+
+    def __init__(self, message: str, rows: tuple[int, ...], values: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.rows = rows
+        self.values = values
 
 
 class RewardError(RolloutError):
@@ -170,12 +176,21 @@ class RewardError(RolloutError):
 class RewardUnavailable(RewardError):  # noqa: N818 - a state
     """What a reward asks was not to be had (InfrastructureError): says nothing about the completions.
 
-    ``lost``: which completions of the batch it could not score; the others it could.
+    ``lost``: which completions of the batch it could not score; the others it could. ``values``: what these got, with
+    None for the lost ones, where that is known. ``costs``: what was spent on each completion nevertheless, by name.
     """
 
-    def __init__(self, message: str, lost: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        message: str,
+        lost: tuple[int, ...],
+        values: Sequence[Any] = (),
+        costs: Sequence[Mapping[str, float]] = (),
+    ) -> None:
         super().__init__(message)
         self.lost = lost
+        self.values = values
+        self.costs = costs
 
 
 class PluginError(RolloutError):

@@ -243,7 +243,8 @@ class Trajectory:
     ``rewards`` holds the value of each reward source before weighting; ``reward`` their weighted sum.
     ``loss_mask[t]`` is 1 where ``token_ids[t]`` was sampled by the policy (0 for tool output).
     ``timings`` are seconds. ``retokenised``: its text, encoded again, would be other tokens than those
-    that were sampled; None: nobody looked. Neither is part of the content hash.
+    that were sampled; None: nobody looked. ``costs``: what its rewards cost, as ``source/name`` (tokens, a price). None of
+    these is part of the content hash.
     """
 
     ordinal: int
@@ -261,6 +262,7 @@ class Trajectory:
     answer: str = ""
     timings: Mapping[str, float] = field(default_factory=dict)
     retokenised: bool | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

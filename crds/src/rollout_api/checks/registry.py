@@ -2,7 +2,14 @@
 
 from rollout_api.checks import ending, model, operations, schedules, sizes, storage, unbuilt
 from rollout_api.checks.accelerators import fitting
-from rollout_api.checks.environment import evaluate, evaluations, plugins, rewards, tools
+from rollout_api.checks.environment import (
+    evaluate,
+    evaluations,
+    plugins,
+    reward_calls,
+    rewards,
+    tools,
+)
 from rollout_api.checks.inference import infer, serve
 from rollout_api.checks.pods import cluster
 from rollout_api.checks.training import batch, distill, logprobs, policy, ppo, preferences
@@ -18,6 +25,7 @@ RULES = (
     *distill.RULES,
     *preferences.RULES,
     *rewards.RULES,
+    *reward_calls.RULES,
     *tools.RULES,
     *plugins.RULES,
     *evaluations.RULES,

@@ -140,9 +140,10 @@ def evaluations_judge_with_models_of_training(spec: RolloutRunSpec, _: Facts) ->
     """A reward model is loaded for training's rewards only, and an evaluation would be given that one."""
     for index, item in enumerate(spec.evaluations):
         for place, reward in enumerate(item.suite.rewards):
-            if reward.model is not None:
+            judges = reward.judge is not None and reward.judge.model is not None
+            if reward.model is not None or judges:
                 yield not_supported(
-                    f"spec.evaluations[{index}].suite.rewards[{place}].model",
+                    f"spec.evaluations[{index}].suite.rewards[{place}].{'judge.model' if judges else 'model'}",
                     "a reward model of an evaluation's own",
                     "leave suite.rewards out, and the evaluation scores with train.rewards, models included",
                 )

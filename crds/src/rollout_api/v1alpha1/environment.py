@@ -1,10 +1,10 @@
 """What the policy acts in, and what it is given for it."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Name, OneOf, Real, filled, many
+from rollout_api.base import ApiModel, Name, OneOf, Real, Text, filled, many
 from rollout_api.v1alpha1.common import Builtin, ModelSource, Parameters, ParameterSource
 from rollout_api.v1alpha1.data import FilePath
 
@@ -133,10 +133,30 @@ class PythonFunction(OneOf):
     """Objects that hold further arguments. Not supported by this version: refused."""
 
 
+class JudgeModel(ApiModel):
+    """A language model that the actors load, which says how likely each grade of an answer is."""
+
+    model: ModelSource | None = None
+    """Its weights, such as another run's. Unset: the run's reference, or else its model before training."""
+    instructions: Text | None = None
+    """Stands before the question and asks for one digit, 0 to 9, or with scope Group for A or B. Unset: ours."""
+    shows_answer: bool = filled(default=True)
+    """Whether it is shown the row's `answer`."""
+
+
+class RewardGate(ApiModel):
+    """What a reward must reach for the others to count."""
+
+    at_least: Real
+    """Smallest value that passes, before its weight."""
+    else_total: Real | None = None
+    """Whole reward of a completion that does not pass. Unset: this reward's own part, and nothing of the others."""
+
+
 class Reward(OneOf):
     """One source of reward; the reward of a completion is the weighted sum over the sources."""
 
-    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "model")
+    members: ClassVar[tuple[str, ...]] = ("builtin", "python", "plugin", "model", "judge")
 
     builtin: Builtin | None = None
     """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`; on one machine, and where the runtime has sandbox pods, also `code-tests`."""
@@ -146,9 +166,27 @@ class Reward(OneOf):
     """A plugin of kind reward, in any language; on one machine only."""
     model: ModelSource | None = None
     """A reward model, such as the result of a run with `algorithm: {rm: {}}`."""
+    judge: JudgeModel | None = None
+    """A judge whose weights the actors load; by URL it is the builtin `judge`."""
     name: Name | None = None
     """Its name in metrics. Unset: the builtin's, function's, plugin folder's or run's name."""
     weight: Real = filled(1.0, ge=-1_000_000, le=1_000_000)
     """Factor in the sum; 0 only records it."""
     timeout_seconds: int = filled(60, ge=1, le=86_400)
     """Longest time for one batch; past it the batch is a `data` failure, never reward 0: a task's second ends the run."""
+    gate: RewardGate | None = None
+    """Lets the others count only where this one reaches a value; those after it are not asked about what did not pass."""
+    at_least: Real | None = None
+    """Least that it adds, after its weight."""
+    at_most: Real | None = None
+    """Most that it adds, after its weight."""
+    scope: Literal["Sample", "Group"] = filled("Sample")
+    """`Group`: it is called with all samples of one group, and compares them; refused in evaluations."""
+    batch_size: int | None = Field(default=None, ge=1, le=65_536)
+    """Most completions of one call. Unset: all that there are."""
+    concurrency: int | None = Field(default=None, ge=1, le=256)
+    """Calls at a time: processes of a function or plugin, requests to a judge. Unset: 1, of a judge 8."""
+    retries: int | None = Field(default=None, ge=0, le=16)
+    """Further tries of a call that failed for what lies outside, with growing pauses. Unset: 0, of a judge 5."""
+    cache_entries: int | None = Field(default=None, ge=0, le=10_000_000)
+    """Answers that are kept by the content they are about, the oldest first to go. Unset: 0, of a judge 65536."""

@@ -177,6 +177,8 @@ class Progress(ApiModel):
     """Unbroken chain of steps that the run is on."""
     reward_mean: Real | None = None
     """Mean reward of the last step."""
+    reward_price: Real | None = None
+    """What the rewards of the last step cost, by the prices of its judges. Unset: nothing that is paid for was asked."""
     tokens_per_second: Real | None = None
     """Trained tokens a second, over the last steps."""
     bottleneck: Literal["Actors", "Learner", "Balanced"] | None = None

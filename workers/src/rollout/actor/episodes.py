@@ -94,10 +94,11 @@ class TurnGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """``rewards`` by source, before weighting; ``reward`` their weighted sum."""
+    """``rewards`` by source, before weighting; ``reward`` what they come to; ``costs`` of asking, as ``source/name``."""
 
     rewards: dict[str, float]
     reward: float
+    costs: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[TurnGroup, ...]:
@@ -334,4 +335,5 @@ def finish_trajectory(
         answer=str(row.get("answer", "")),
         timings=timings,
         retokenised=episode.retokenised,
+        costs=score.costs,
     )

@@ -9,13 +9,14 @@ not score are lost to infrastructure, which are tried again with the same noise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rollout.actor.episodes import OUT_OF_TIME, Episode, Score
 from rollout.actor.runner import PlayedTask
 from rollout.errors import RewardError, RewardUnavailable
 from rollout.protocol.messages import Failure, Task
+from rollout.rewards.calls import RewardBatch
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.types import Completion, Message
 
@@ -76,6 +77,7 @@ def _score_reachable(
     The others are scored together, as if they had been alone from the start. Raises RewardError.
     """
     found: dict[int, Score | Failure] = {}
+    costs: list[dict[str, float]] = [{} for _ in episodes]
     for round_ in range(ROUNDS_MAX):
         left = [place for place in range(len(episodes)) if place not in found]
         try:
@@ -84,23 +86,36 @@ def _score_reachable(
             # After the last round nobody knows who else is out of reach.
             lost = error.lost if round_ + 1 < ROUNDS_MAX else range(len(left))
             failure = Failure(kind="infrastructure", message=str(error))
+            for place, spent in zip(left, error.costs, strict=bool(error.costs)):
+                costs[place] = add_costs(costs[place], spent)
             found |= {left[place]: failure for place in lost}
         else:
-            found |= dict(zip(left, scored, strict=True))
+            for place, score in zip(left, scored, strict=True):
+                found[place] = replace(score, costs=add_costs(costs[place], score.costs))
             break
     return [found[place] for place in range(len(episodes))]
 
 
 def _call(pipeline: RewardPipeline, episodes: Sequence[tuple[Task, Episode]]) -> list[Score]:
-    scored = pipeline.score(
-        [prompt_of(episode) for _, episode in episodes],
-        [completion_of(episode) for _, episode in episodes],
-        [task.row for task, _ in episodes],
+    batch = RewardBatch(
+        prompts=[prompt_of(episode) for _, episode in episodes],
+        completions=[completion_of(episode) for _, episode in episodes],
+        rows=[task.row for task, _ in episodes],
+        groups=[task.task_id for task, _ in episodes],
     )
     return [
-        Score(rewards={**parts, **_signals(episode)}, reward=_held_down(episode, total))
-        for (_, episode), (total, parts) in zip(episodes, scored, strict=True)
+        Score(
+            rewards={**one.parts, **_signals(episode)},
+            reward=_held_down(episode, one.total),
+            costs=one.costs,
+        )
+        for (_, episode), one in zip(episodes, pipeline.judge(batch), strict=True)
     ]
+
+
+def add_costs(before: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """What two tries cost together."""
+    return {name: before.get(name, 0.0) + more.get(name, 0.0) for name in {**before, **more}}
 
 
 def _signals(episode: Episode) -> dict[str, float]:

@@ -11,6 +11,7 @@ from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.environments.with_tools import tools_of
 from rollout.errors import EngineError
 from rollout.evaluations.build import build_suite
+from rollout.models.roles import INITIAL
 from rollout.protocol.messages import Task
 from rollout.rewards.build import build_rewards
 from rollout.rewards.pipeline import RewardPipeline
@@ -21,6 +22,8 @@ from rollout_api.worker import WorkerConfig
 TRAINING = ("", "train")
 BATCH = ("infer", "report")
 """The rows of an inference run, as the coordinator names them."""
+CACHE_FOLDER = "rewards"
+"""Of a run's folder: what its rewards said, by what it was about."""
 Key = tuple[str, str]
 
 
@@ -63,7 +66,9 @@ def _key(task: Task, known: Mapping[Key, object]) -> Key:
 def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     """The judges of a run; nothing is started yet. Raises SpecError."""
     spec, folders = config.spec, code_folders(config)
+    cache = Path(config.layout.run_dir) / CACHE_FOLDER
     models = {role: Path(path) for role, path in config.resolved.models.items()}
+    models[INITIAL] = Path(config.resolved.model_path)
     train = spec.train
     environments: dict[Key, EnvBuilder] = {}
     pipelines: dict[Key, RewardPipeline] = {}
@@ -74,7 +79,9 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
     if train is not None and train.algorithm.is_online:
         environments[TRAINING] = build_environment(train.environment, folders=folders)
         require_planned(config.resolved.tool_digests, tools_of(environments[TRAINING]))
-        pipelines[TRAINING] = build_rewards(train.rewards, folders=folders, models=models)
+        pipelines[TRAINING] = build_rewards(
+            train.rewards, folders=folders, models=models, cache_folder=cache
+        )
     if spec.infer is not None:
         environments[BATCH] = SingleTurnBuilder()
         pipelines[BATCH] = RewardPipeline(())
@@ -83,7 +90,7 @@ def build_task_scoring(config: WorkerConfig) -> TaskScoring:
             evaluation, index, train=train, seed=spec.seed, folders=folders, models=models
         )
         environments[suite.name, suite.split] = suite.environment()
-        pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards)
+        pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards, cache)
     return TaskScoring(environments=environments, pipelines=pipelines)
 
 

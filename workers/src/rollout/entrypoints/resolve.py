@@ -29,7 +29,15 @@ from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.forwards import chooses_experts
 from rollout.models.pooled import RUN_TASKS
 from rollout.models.resolve import resolve_model
-from rollout.models.roles import CRITIC, TEACHER, FurtherModel, further_models, reward_role
+from rollout.models.roles import (
+    CRITIC,
+    INITIAL,
+    TEACHER,
+    FurtherModel,
+    further_models,
+    judge_role,
+    reward_role,
+)
 from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
@@ -98,6 +106,7 @@ def resolve(request: ResolveRequest) -> Resolution:
     else:
         facts, renderer = known, build_renderer(Path(known.model_path), spec.model.chat_template)
     folders = {role: Path(path) for role, path in facts.models.items()}
+    folders[INITIAL] = Path(facts.model_path)
     if request.loads_rewards:
         load_once(_reward_sources(spec, folders), without_credentials(os.environ, spec))
     if spec.infer is not None:
@@ -220,6 +229,11 @@ def _check_experts(spec: RolloutRunSpec, model: ModelFiles) -> None:
 
 def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:
     """Raise SpecError for a teacher of other tokens, and for a model that lacks the head it must have."""
+    for role, folder in folders.items():
+        if role.startswith(judge_role("")) and is_scorer(read_config(folder)):
+            raise SpecError(
+                f"{role}: a reward model gives a number and says nothing; name it as model, not under judge"
+            )
     if TEACHER in folders:
         check_teacher(policy, folders[TEACHER])
     for role, folder in folders.items():

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
+from rollout_api.checks.environment.rewards import reward_name
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 REFERENCE = "reference"
 CRITIC = "critic"
 TEACHER = "teacher"
+INITIAL = "initial"
+"""The run's own model as it was before training: no further one, and named where others are looked up by role."""
 TEACHER_FIELD = "spec.train.algorithm.distill.teacher"
 
 
@@ -26,6 +29,11 @@ class FurtherModel:
 def reward_role(name: str) -> str:
     """The role of the model behind a reward of this name."""
     return f"reward/{name}"
+
+
+def judge_role(name: str) -> str:
+    """The role of the model that judges for a reward of this name."""
+    return f"judge/{name}"
 
 
 def further_models(spec: RolloutRunSpec) -> tuple[FurtherModel, ...]:
@@ -48,4 +56,8 @@ def further_models(spec: RolloutRunSpec) -> tuple[FurtherModel, ...]:
             field = f"spec.train.rewards[{index}].model"
             role = reward_role(reward.name or f"reward-{index}")
             found.append(FurtherModel(role=role, field=field, source=reward.model))
+        if reward.judge is not None and reward.judge.model is not None:
+            field = f"spec.train.rewards[{index}].judge.model"
+            role = judge_role(reward_name(reward))
+            found.append(FurtherModel(role=role, field=field, source=reward.judge.model))
     return tuple(found)

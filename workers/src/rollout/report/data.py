@@ -86,6 +86,7 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "window": window,
         "reward_first": _mean(data.steps[:window], "reward"),
         "reward_last": _mean(data.steps[-window:], "reward"),
+        "reward_costs": sum_costs(data.steps),
         "loss_first": _mean(data.steps[:window], "loss"),
         "loss_last": _mean(data.steps[-window:], "loss"),
         "tokens_per_second": _mean(data.steps, "tokens_per_second"),
@@ -97,6 +98,15 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "removed": dict(data.removed),
         "chain": data.chain,
     }
+
+
+def sum_costs(steps: Sequence[Step]) -> dict[str, float]:
+    """What the rewards of all steps cost together, as ``source/name``; empty where nothing was asked that costs."""
+    totals: dict[str, float] = {}
+    for step in steps:
+        for name, value in (step.get("reward_costs") or {}).items():
+            totals[name] = totals.get(name, 0.0) + float(value)
+    return dict(sorted(totals.items()))
 
 
 def by_evaluation(rows: Rows) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rollout.common.parameters import given_parameters
 from rollout.errors import SpecError
-from rollout.models.roles import reward_role
+from rollout.models.roles import INITIAL, REFERENCE, judge_role, reward_role
 from rollout.rewards.builtins import COUNTS, build_builtin
 from rollout.rewards.pipeline import RewardPipeline
-from rollout.rewards.source import RewardSource
+from rollout.rewards.source import PassMark, RewardSource
 from rollout_api.checks.environment.rewards import reward_name
-from rollout_api.v1alpha1.environment import PluginSource, PythonFunction, Reward
+from rollout_api.v1alpha1.environment import JudgeModel, PluginSource, PythonFunction, Reward
 
 DEADLINE_SHARE = 0.9
 """Of a batch's time some builtins may spend on waiting: then they say themselves whom they could not score."""
 WAITING = frozenset({"judge", "code-tests"})
+JUDGE = "judge"
+OWN_FIELDS = {"concurrency": "concurrency", "retries": "retries", "perGroup": "scope: Group"}
+"""Fields of a reward that some builtins are given as parameters: not to be written as such."""
+JUDGE_RETRIES = 5
+JUDGE_CACHE_ENTRIES = 65_536
 
 
 def build_rewards(
@@ -24,16 +30,16 @@ def build_rewards(
     *,
     folders: Sequence[Path] = (),
     models: Mapping[str, Path] | None = None,
+    cache_folder: Path | None = None,
 ) -> RewardPipeline:
     """The pipeline of ``train.rewards`` (or a suite's); nothing is started yet.
 
     ``folders`` are where user code lies: the run's ``code/``, then the manifest's folder; ``models``
-    the folders of reward models by role. Raises SpecError for an unknown builtin, a bad parameter, or
-    a model that is not there.
+    the folders of reward models by role; ``cache_folder`` where answers are kept (None: in memory). Raises SpecError for
+    an unknown builtin, a bad parameter, or a model that is not there.
     """
-    return RewardPipeline(
-        [build_reward_source(reward, folders=folders, models=models) for reward in rewards]
-    )
+    sources = [build_reward_source(reward, folders=folders, models=models) for reward in rewards]
+    return RewardPipeline(sources, cache_folder)
 
 
 def build_reward_source(
@@ -44,12 +50,33 @@ def build_reward_source(
 ) -> RewardSource:
     """One source. Raises SpecError."""
     if reward.builtin is not None:
-        return _builtin(reward)
-    if reward.python is not None:
-        return _python(reward, reward.python, folders)
-    if reward.plugin is not None:
-        return _plugin(reward, reward.plugin, folders)
-    return _model(reward, models or {})
+        made = _builtin(reward)
+    elif reward.python is not None:
+        made = _python(reward, reward.python, folders)
+    elif reward.plugin is not None:
+        made = _plugin(reward, reward.plugin, folders)
+    elif reward.judge is not None:
+        made = _judge(reward, reward.judge, models or {})
+    else:
+        made = _model(reward, models or {})
+    gate = reward.gate
+    asks_itself = reward.builtin is not None and reward.builtin.name in WAITING
+    by_url = reward.builtin is not None and reward.builtin.name == JUDGE
+    judges = by_url or reward.judge is not None
+    entries = JUDGE_CACHE_ENTRIES if judges else 0
+    return replace(
+        made,
+        weight=reward.weight,
+        timeout_seconds=reward.timeout_seconds,
+        gate=None if gate is None else PassMark(at_least=gate.at_least, else_total=gate.else_total),
+        at_least=reward.at_least,
+        at_most=reward.at_most,
+        per_group=reward.scope == "Group",
+        batch_size=reward.batch_size,
+        concurrency=1 if asks_itself else reward.concurrency or 1,
+        retries=0 if by_url else reward.retries or 0,
+        cache_entries=entries if reward.cache_entries is None else reward.cache_entries,
+    )
 
 
 def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
@@ -62,28 +89,62 @@ def _model(reward: Reward, models: Mapping[str, Path]) -> RewardSource:
         )
     return RewardSource(
         name=name,
-        weight=reward.weight,
-        timeout_seconds=reward.timeout_seconds,
         module="rollout.learner.model.reward_source",
         function="ModelReward",
         parameters={"path": str(path)},
     )
 
 
+def _judge(reward: Reward, judge: JudgeModel, models: Mapping[str, Path]) -> RewardSource:
+    name = reward_name(reward)
+    roles = (REFERENCE, INITIAL) if judge.model is None else (judge_role(name),)
+    path = next((models[role] for role in roles if role in models), None)
+    if path is None:
+        raise SpecError(
+            f"reward {name}: its model is not there; judges are named under train.rewards (an evaluation without"
+            " rewards of its own uses the same)"
+        )
+    given = {
+        "path": str(path),
+        "instructions": judge.instructions or "",
+        "reference": str(judge.shows_answer).lower(),
+        "per_group": str(reward.scope == "Group").lower(),
+        "deadline_seconds": f"{DEADLINE_SHARE * reward.timeout_seconds:g}",
+    }
+    return RewardSource(
+        name=name,
+        module="rollout.engines.judging",
+        function="ModelJudge",
+        parameters=given,
+        counts="score",
+    )
+
+
 def _builtin(reward: Reward) -> RewardSource:
     assert reward.builtin is not None
-    given = given_parameters(f"reward {reward.builtin.name}", reward.builtin)
-    if reward.builtin.name in WAITING:
+    name = reward.builtin.name
+    given = given_parameters(f"reward {name}", reward.builtin)
+    if name in WAITING:
         given.setdefault("deadlineSeconds", f"{DEADLINE_SHARE * reward.timeout_seconds:g}")
-    build_builtin(reward.builtin.name, given)
+        given |= _own_fields(reward, name, given)
+    build_builtin(name, given)
     return RewardSource(
-        name=reward.name or reward.builtin.name,
-        weight=reward.weight,
-        timeout_seconds=reward.timeout_seconds,
-        builtin=reward.builtin.name,
-        parameters=given,
-        counts=COUNTS.get(reward.builtin.name),
+        name=reward.name or name, builtin=name, parameters=given, counts=COUNTS.get(name)
     )
+
+
+def _own_fields(reward: Reward, name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What a builtin that asks others does itself: calls at a time, tries of a call, and whether it compares."""
+    for field, beside in OWN_FIELDS.items():
+        if field in given:
+            raise SpecError(
+                f"reward {name}: {field} is no parameter of it; write {beside} beside builtin"
+            )
+    found = {} if reward.concurrency is None else {"concurrency": str(reward.concurrency)}
+    if name == JUDGE:
+        retries = JUDGE_RETRIES if reward.retries is None else reward.retries
+        found |= {"retries": str(retries), "perGroup": str(reward.scope == "Group").lower()}
+    return found
 
 
 def _plugin(reward: Reward, source: PluginSource, folders: Sequence[Path]) -> RewardSource:
@@ -93,8 +154,6 @@ def _plugin(reward: Reward, source: PluginSource, folders: Sequence[Path]) -> Re
     plugin = open_plugin(source, "reward", folders, f"reward {name}")
     return RewardSource(
         name=name,
-        weight=reward.weight,
-        timeout_seconds=reward.timeout_seconds,
         module="rollout.plugins.sidecar.reward",
         function="PluginReward",
         parameters={"plugin": reward_argument(plugin, source, reward.timeout_seconds)},
@@ -105,8 +164,6 @@ def _plugin(reward: Reward, source: PluginSource, folders: Sequence[Path]) -> Re
 def _python(reward: Reward, python: PythonFunction, folders: Sequence[Path]) -> RewardSource:
     return RewardSource(
         name=reward.name or python.function.rsplit(".", 1)[-1],
-        weight=reward.weight,
-        timeout_seconds=reward.timeout_seconds,
         module=python.module,
         path=python.path,
         function=python.function,

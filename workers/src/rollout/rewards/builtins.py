@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rollout.common.parameters import parse_parameters
 from rollout.errors import SpecError
 from rollout.rewards.code_tests.reward import CodeTests
-from rollout.rewards.judge import Judge
+from rollout.rewards.judges.judge import Judge
 from rollout.seams import RewardModel
 from rollout.types import Completion, Message, Row
 

@@ -22,6 +22,8 @@ import httpx
 from rollout.errors import InfrastructureError, RolloutError, SpecError
 
 REPLY_BYTES_MAX = 8 << 20
+TOKENS_MAX = 10_000_000
+"""Of one question or reply: what a server says beyond it is not counted."""
 SHOWN = 200
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 520, 522, 524, 529})
 
@@ -234,7 +236,7 @@ def _parse(raw: bytes) -> Said:
         raise TryAgain(f"the answer is no chat completion: {raw[:SHOWN]!r}") from error
     if text is not None and not isinstance(text, str):
         raise TryAgain(f"the answer's content is {type(text).__name__}, expected text")
-    known = [one if isinstance(one, int) and one >= 0 else None for one in counts]
+    known = [one if isinstance(one, int) and 0 <= one <= TOKENS_MAX else None for one in counts]
     return Said(
         text=text or "",
         finish="length" if finish == "length" else "stop",

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str]) -> None:
     faulthandler.register(signal.SIGUSR2, all_threads=False)
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
-        function = load_reward(read_frame(requests, RewardSource))
+        source = read_frame(requests, RewardSource)
+        function = load_reward(source)
     except RolloutError as error:
         write_frame(answers, RewardAnswer(failure=str(error)))
         return
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
             request = read_frame(requests, Request)
         except EOFError:
             return
-        _send(answers, _score(function, request))
+        _send(answers, _score(function, request, alone=not source.per_group))
 
 
 def _end_with_parent(alive: int) -> None:
@@ -49,17 +50,21 @@ def _end_with_parent(alive: int) -> None:
     os._exit(0)
 
 
-def _score(function: Callable[..., Any], request: Request) -> RewardAnswer:
+def _score(function: Callable[..., Any], request: Request, *, alone: bool) -> RewardAnswer:
+    """``alone`` False: the function compares samples, and means nothing for one of them."""
     try:
         values = function(request.prompts, request.completions, request.rows)
         return RewardAnswer(values=_plain(values))
     except UnscoredRows as error:
-        return RewardAnswer(failure=describe_failure(error), lost=tuple(error.rows))
+        values = _plain(error.values)
+        return RewardAnswer(failure=describe_failure(error), lost=tuple(error.rows), values=values)
     except InfrastructureError as error:
-        return RewardAnswer(failure=describe_failure(error), lost=_find_lost(function, request))
+        lost = _find_lost(function, request) if alone else tuple(range(len(request.rows)))
+        return RewardAnswer(failure=describe_failure(error), lost=lost)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything: it is the answer
         return RewardAnswer(
-            failure=describe_failure(error), row_index=_first_failing(function, request)
+            failure=describe_failure(error),
+            row_index=_first_failing(function, request) if alone else None,
         )
 
 

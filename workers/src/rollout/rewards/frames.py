@@ -9,6 +9,8 @@ from typing import Any
 from rollout.types import Completion, Message, Row
 
 ANSWER_BYTES_MAX = 64 << 20
+COST = "cost/"
+"""What the names of values begin with that say what an answer cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,8 @@ class Request:
 class RewardAnswer:
     """``values`` as the function returned them, or the failure and the first row that shows it alone.
 
-    ``lost`` is filled when the failure was no fault of the function's: the rows that met it.
+    ``lost`` is filled when the failure was no fault of the function's: the rows that met it. ``values`` are then those of
+    the others, where they are known, with None for the lost ones.
     """
 
     values: Any = None

@@ -77,7 +77,10 @@ class RewardHost:
         if answer.failure is not None:
             message = _raised(self.source, answer, rows)
             lost = tuple(index for index in answer.lost if 0 <= index < len(rows))
-            raise RewardUnavailable(message, lost) if lost else RewardError(message)
+            if not lost:
+                raise RewardError(message)
+            values = answer.values if isinstance(answer.values, list) else ()
+            raise RewardUnavailable(message, lost, values)
         return answer.values
 
     def close(self) -> None:

@@ -1,119 +1,53 @@
-"""All sources of a run's reward, their weighted sum, and the check that each gave finite numbers."""
+"""All sources of a run's reward, and what they come to for each completion."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from numbers import Real
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from rollout.errors import DataError, RewardError, RewardUnavailable, UnscoredRows
-from rollout.plugins.user_code import describe_failure
-from rollout.rewards.builtins import CANNOT_HANG
-from rollout.rewards.host import RewardHost, describe_row
-from rollout.rewards.source import RewardSource, load_reward
-from rollout.tools.sandbox.chosen import are_elsewhere
+from blake3 import blake3
+
+from rollout.errors import RewardUnavailable
+from rollout.rewards.calls import RewardBatch, SourceCalls
+from rollout.rewards.composite import passes, total
+from rollout.rewards.source import RewardSource
+from rollout.rewards.values import Valued
 from rollout.types import Completion, Message, Row
-from rollout_api.checks.environment.tools import SANDBOXED_REWARDS
 
 Scored = tuple[float, dict[str, float]]
-"""The weighted sum, and each source's value before weighting; named floats as ``source/name``."""
+"""The whole reward, and each source's value before weighting; named floats as ``source/name``."""
 
 
-class InPlace:
-    """A builtin that cannot hang, called directly."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardVerdict:
+    """Of one completion: its reward, the values of the sources that were asked, and what asking cost.
 
-    def __init__(self, source: RewardSource) -> None:
-        self.source = source
-        self._function = load_reward(source)
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def score(
-        self,
-        prompts: Sequence[Sequence[Message]],
-        completions: Sequence[Completion],
-        rows: Sequence[Row],
-    ) -> Any:
-        """What it returned. Raises RewardError."""
-        try:
-            return self._function(prompts, completions, rows)
-        except KeyError as error:
-            row = next(i for i, one in enumerate(rows) if _fails(self._function, one))
-            raise RewardError(
-                f"reward {self.source.name!r} ({self.source.origin}) raised "
-                f"{describe_failure(error)}; first for row {row} of the batch, "
-                f"{describe_row(rows[row])}"
-            ) from error
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-def _fails(function: Any, row: Row) -> bool:
-    try:
-        function([()], [Completion(token_ids=(), logprobs=(), finish="stop")], [row])
-    except KeyError:
-        return True
-    return False
-
-
-class InSandboxes:
-    """The builtin that has what the policy writes run elsewhere, and bounds its time itself.
-
-    Called in this process, which alone may ask for its sandboxes: nothing of what it judges runs in here.
+    ``parts`` are before weighting, named values as ``source/name``, as are ``costs``.
     """
 
-    def __init__(self, source: RewardSource) -> None:
-        self.source = source
-        self._function = load_reward(source)
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def score(
-        self,
-        prompts: Sequence[Sequence[Message]],
-        completions: Sequence[Completion],
-        rows: Sequence[Row],
-    ) -> Any:
-        """What it returned. Raises RewardError for a row without tests, RewardUnavailable for what was not run."""
-        try:
-            return self._function(prompts, completions, rows)
-        except UnscoredRows as error:
-            raise RewardUnavailable(self._said(error), tuple(error.rows)) from error
-        except DataError as error:
-            raise RewardError(self._said(error)) from error
-
-    def _said(self, error: Exception) -> str:
-        return (
-            f"reward {self.source.name!r} ({self.source.origin}) raised {describe_failure(error)}"
-        )
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-def _runner(source: RewardSource) -> InPlace | InSandboxes | RewardHost:
-    if source.builtin in CANNOT_HANG:
-        return InPlace(source)
-    if source.builtin in SANDBOXED_REWARDS and are_elsewhere():
-        return InSandboxes(source)
-    return RewardHost(source)
+    total: float
+    parts: dict[str, float]
+    costs: dict[str, float] = field(default_factory=dict)
 
 
 class RewardPipeline:
-    """Scores batches with every source. ``start`` early, ``close`` when done; thread-safe."""
+    """Scores batches with every source. ``start`` early, ``close`` when done; thread-safe.
 
-    def __init__(self, sources: Sequence[RewardSource]) -> None:
+    ``cache_folder``: where sources keep answers; None: in memory.
+    """
+
+    def __init__(self, sources: Sequence[RewardSource], cache_folder: Path | None = None) -> None:
         self.sources = tuple(sources)
-        self._runners = [_runner(source) for source in sources]
+        self._calls = [
+            SourceCalls(source, None if cache_folder is None else cache_folder / _file(source))
+            for source in sources
+        ]
 
     def start(self) -> None:
         """Load every source. Raises SpecError naming the one that cannot be."""
-        for runner in self._runners:
-            runner.start()
+        for one in self._calls:
+            one.start()
 
     def score(
         self,
@@ -121,73 +55,67 @@ class RewardPipeline:
         completions: Sequence[Completion],
         rows: Sequence[Row],
     ) -> list[Scored]:
-        """One weighted sum and its parts per completion, ``completions[i]`` answering ``prompts[i]``.
+        """Total and parts of each completion, ``completions[i]`` answering ``prompts[i]``; raises as ``judge``."""
+        batch = RewardBatch(prompts=prompts, completions=completions, rows=rows)
+        return [(one.total, one.parts) for one in self.judge(batch)]
+
+    def judge(self, batch: RewardBatch) -> list[RewardVerdict]:
+        """What every completion is worth, and what it cost to know.
 
         Raises RewardError naming source and row when a source raises, hangs, ends its process, or
         returns anything but one finite number (or named finite numbers) per completion. RewardUnavailable
-        names the completions that a source could not score for what lies outside of it.
+        names the completions that a source could not score for what lies outside of it, with what all of them cost.
         """
-        if not completions:
-            return []
-        totals = [0.0] * len(completions)
-        parts: list[dict[str, float]] = [{} for _ in completions]
-        for source, runner in zip(self.sources, self._runners, strict=True):
-            values = check_values(source, runner.score(prompts, completions, rows), rows)
-            for index, named in enumerate(values):
-                totals[index] += source.weight * named[source.name]
-                parts[index].update(named)
-        return list(zip(totals, parts, strict=True))
+        found = _Found(len(batch.rows))
+        for calls in self._calls:
+            places = found.asked(calls.source)
+            if not places:
+                continue
+            try:
+                found.take(calls.source, places, calls.score(batch.take(places)))
+            except RewardUnavailable as error:
+                found.pay(calls.source, places, error.costs)
+                lost = tuple(places[index] for index in error.lost)
+                raise RewardUnavailable(str(error), lost, costs=found.costs) from error
+        return [
+            RewardVerdict(total=total(self.sources, parts), parts=parts, costs=costs)
+            for parts, costs in zip(found.parts, found.costs, strict=True)
+        ]
 
     def close(self) -> None:
         """End all child processes; idempotent."""
-        for runner in self._runners:
-            runner.close()
+        for one in self._calls:
+            one.close()
 
 
-def check_values(source: RewardSource, values: Any, rows: Sequence[Row]) -> list[dict[str, float]]:
-    """Each completion's values under ``source.name``, named ones also as ``source/name``.
+class _Found:
+    """What is known of a batch so far."""
 
-    The value of a source that returns named floats is their sum, or the one that counts. Raises RewardError.
-    """
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise _bad(source, f"returned {type(values).__name__}, not a list with one number each")
-    if len(values) != len(rows):
-        raise _bad(source, f"returned {len(values)} values for {len(rows)} completions")
-    return [
-        _check_value(source, value, row, i)
-        for i, (value, row) in enumerate(zip(values, rows, strict=True))
-    ]
+    def __init__(self, size: int) -> None:
+        self.parts: list[dict[str, float]] = [{} for _ in range(size)]
+        self.costs: list[dict[str, float]] = [{} for _ in range(size)]
+        self._settled: set[int] = set()
 
+    def asked(self, source: RewardSource) -> list[int]:
+        """Those that a source is asked about: not what a gate has settled, unless it compares whole groups."""
+        places = range(len(self.parts))
+        return [n for n in places if source.per_group or n not in self._settled]
 
-def _check_value(source: RewardSource, value: Any, row: Row, index: int) -> dict[str, float]:
-    if isinstance(value, Mapping):
-        named = {f"{source.name}/{key}": _number(source, v, row, index) for key, v in value.items()}
-        if not named:
-            raise _bad(source, f"returned no named value for row {index}, {describe_row(row)}")
-        return {source.name: _counted(source, named), **named}
-    return {source.name: _number(source, value, row, index)}
+    def take(self, source: RewardSource, places: Sequence[int], given: Sequence[Valued]) -> None:
+        for place, one in zip(places, given, strict=True):
+            self.parts[place].update(one.values)
+            if not passes(source, one.values[source.name]):
+                self._settled.add(place)
+        self.pay(source, places, [one.costs for one in given])
 
-
-def _counted(source: RewardSource, named: Mapping[str, float]) -> float:
-    if source.counts is None:
-        return sum(named.values())
-    wanted = f"{source.name}/{source.counts}"
-    if wanted not in named:
-        raise _bad(source, f"returned no value {source.counts!r}, which is its reward")
-    return named[wanted]
+    def pay(
+        self, source: RewardSource, places: Sequence[int], costs: Sequence[Mapping[str, float]]
+    ) -> None:
+        for place, one in zip(places, costs, strict=bool(costs)):
+            named = {f"{source.name}/{name}": value for name, value in one.items()}
+            self.costs[place].update(named)
 
 
-def _number(source: RewardSource, value: Any, row: Row, index: int) -> float:
-    if isinstance(value, Real) and math.isfinite(value):
-        return float(value)
-    raise _bad(
-        source,
-        f"returned {value!r:.60} for row {index}, {describe_row(row)}; expected a finite number",
-    )
-
-
-def _bad(source: RewardSource, problem: str) -> RewardError:
-    return RewardError(
-        f"reward {source.name!r} ({source.origin}) {problem}. Correct the function: it takes "
-        f"(prompts, completions, rows) and returns one float, or named floats, per completion."
-    )
+def _file(source: RewardSource) -> str:
+    """The name of a source's file: whatever the source is called."""
+    return f"{blake3(source.name.encode()).hexdigest()[:16]}.sqlite"

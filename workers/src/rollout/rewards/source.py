@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3
+
 from rollout.errors import SpecError
 from rollout.plugins.signatures import describe_mismatch, find_mismatch
 from rollout.plugins.user_code import load_object, refusing_failures
@@ -16,12 +18,23 @@ from rollout.rewards.builtins import build_builtin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassMark:
+    """A value that a reward must reach for the others to count; ``else_total`` None: else its own part alone counts."""
+
+    at_least: float
+    else_total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSource:
     """A builtin by name, or a function of a module or file found in ``folders``.
 
-    A class is constructed with ``parameters`` and its ``score`` is called (or the object itself).
-    ``name`` is its name in metrics; ``timeout_seconds`` bounds one batch. ``counts``: of named values this one
-    is the reward, the others are kept beside it; None: their sum is.
+    A class is constructed with ``parameters`` and its ``score`` is called (or the object itself); ``per_group`` its
+    ``score_group``, where it has one. ``name`` is its name in metrics; ``timeout_seconds`` bounds one call. ``counts``: of
+    named values this one is the reward, the others are kept beside it; None: their sum is. ``at_least`` and ``at_most``
+    bound what it adds, after its weight. ``per_group``: it is called with all samples of one group. ``batch_size`` None:
+    one call for all; ``concurrency``: processes; ``retries``: further tries of what lies outside; ``cache_entries``: of
+    answers that are kept, 0 for none.
     """
 
     name: str
@@ -34,6 +47,14 @@ class RewardSource:
     parameters: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[Path] = ()
     counts: str | None = None
+    gate: PassMark | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    per_group: bool = False
+    batch_size: int | None = None
+    concurrency: int = 1
+    retries: int = 0
+    cache_entries: int = 0
 
     @property
     def origin(self) -> str:
@@ -53,11 +74,17 @@ def load_reward(source: RewardSource) -> Any:
     if isinstance(found, type):
         with refusing_failures(f"{source.origin}: cannot be built"):
             made = found(**source.parameters)
-            function = getattr(made, "score", made)
+            function = _method(made, per_group=source.per_group)
         _require_callable(source, function, ())
         return function
     _require_callable(source, found, source.parameters)
     return partial(found, **source.parameters) if source.parameters else found
+
+
+def _method(made: Any, *, per_group: bool) -> Any:
+    """What is called of an object: for whole groups ``score_group``, where it has one; else ``score``, or itself."""
+    own = getattr(made, "score_group", None) if per_group else None
+    return own if own is not None else getattr(made, "score", made)
 
 
 def _require_callable(source: RewardSource, function: Any, parameters: Iterable[str]) -> None:
@@ -70,3 +97,14 @@ def _require_callable(source: RewardSource, function: Any, parameters: Iterable[
         return  # One of another language says nothing of how it is called.
     if why := find_mismatch(signature, parameters):
         raise SpecError(f"{source.origin}: {describe_mismatch(source.function, why, parameters)}")
+
+
+def code_digest(source: RewardSource) -> str:
+    """The digest of the file that holds the user's function; empty for what rollout ships. What it imports is not looked at."""
+    names = [] if source.path is None else [source.path]
+    if source.module is not None:
+        stem = source.module.replace(".", "/")
+        names += [f"{stem}.py", f"{stem}/__init__.py"]
+    files = (Path(folder) / name for folder in source.folders for name in names)
+    found = next((file for file in files if file.is_file()), None)
+    return "" if found is None else blake3(found.read_bytes()).hexdigest()

@@ -43,9 +43,9 @@ def offline_runs_have_no_rewards(spec: RolloutRunSpec, _: Facts) -> Iterator[Pro
 
 
 def some_reward_counts(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Weights of 0 only record."""
+    """Weights of 0 only record, unless a gate states a total."""
     train = spec.train
-    if train and train.rewards and all(reward.weight == 0 for reward in train.rewards):
+    if train and train.rewards and not any(_counts(reward) for reward in train.rewards):
         yield Problem(
             field="spec.train.rewards[0].weight",
             reason="NoRewardCounts",
@@ -145,6 +145,11 @@ def user_code_can_be_found(spec: RolloutRunSpec, facts: Facts) -> Iterator[Probl
             )
 
 
+def _counts(reward: Reward) -> bool:
+    stated = 0.0 if reward.gate is None else reward.gate.else_total
+    return bool(reward.weight or stated)
+
+
 def reward_name(reward: Reward) -> str:
     """The name a reward has in metrics."""
     if reward.name:
@@ -155,7 +160,7 @@ def reward_name(reward: Reward) -> str:
         return reward.python.function
     if reward.plugin:
         return reward.plugin.path.rstrip("/").rsplit("/", 1)[-1]
-    return "model"
+    return reward.chosen
 
 
 def _brings_data(spec: RolloutRunSpec) -> bool:

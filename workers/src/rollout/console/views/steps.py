@@ -17,7 +17,7 @@ from rollout.report.gather import open_ledger
 from rollout.tracking.last_step import flat_numbers
 
 PAGE_ROWS = 50
-NESTED = ("staleness_histogram", "phase_seconds", "reward_by_source")
+NESTED = ("staleness_histogram", "phase_seconds", "reward_by_source", "reward_costs")
 """Metrics with a table of their own."""
 
 routes = web.RouteTableDef()
@@ -33,6 +33,7 @@ class StepPage:
     phases: tuple[tuple[str, float, float], ...]
     histogram: tuple[tuple[int, int, float], ...]
     sources: tuple[tuple[str, float], ...]
+    costs: tuple[tuple[str, float], ...]
     groups: tuple[ConsumedGroup, ...]
     page: int
     more: bool
@@ -56,6 +57,7 @@ def read_step(folder: Path, number: int, page: int) -> StepPage:
         phases=tuple(share_phases(found[0].phase_seconds)),
         histogram=tuple(share_histogram(metrics.get("staleness_histogram") or {})),
         sources=tuple(sorted((metrics.get("reward_by_source") or {}).items())),
+        costs=tuple(sorted((metrics.get("reward_costs") or {}).items())),
         groups=groups[:PAGE_ROWS],
         page=page,
         more=len(groups) > PAGE_ROWS,

@@ -22,7 +22,7 @@ LOGPROB_MAX = 1e6
 REWARD_MAX = 3e38
 """The largest float32, nearly."""
 NAMES_MAX = 256
-"""Rewards and timings of one sample."""
+"""Rewards, timings and costs of one sample, of each."""
 
 
 def find_wrong_numbers(made: Sequence[Trajectory]) -> str:
@@ -34,7 +34,7 @@ def are_usable(made: Sequence[Trajectory]) -> bool:
     """Whether nothing is wrong with any of them: all numbers of a kind are looked at as one."""
     if not made:
         return True
-    maps = [*[one.rewards for one in made], *[one.timings for one in made]]
+    maps = [of for one in made for of in (one.rewards, one.timings, one.costs)]
     return (
         _are_tokens(_flatten([one.token_ids for one in made]))
         and _are_tokens(_flatten([one.prompt_ids for one in made]))
@@ -58,12 +58,12 @@ def check_numbers(made: Trajectory) -> str:
         return f"sample {made.sample}: prompt_ids hold what is no token id"
     if not _are_counts((made.ordinal, made.sample, *_span_numbers(made.spans))):
         return f"sample {made.sample}: ordinal, sample or spans are out of range"
-    if max(len(made.rewards), len(made.timings)) > NAMES_MAX:
-        return f"sample {made.sample}: more than {NAMES_MAX} rewards or timings"
+    if max(len(made.rewards), len(made.timings), len(made.costs)) > NAMES_MAX:
+        return f"sample {made.sample}: more than {NAMES_MAX} rewards, timings or costs"
     if not _within((made.reward, *made.rewards.values()), REWARD_MAX):
         return f"sample {made.sample}: reward is not a finite number"
-    if not _within(made.timings.values(), REWARD_MAX):
-        return f"sample {made.sample}: a timing is not a finite number"
+    if not _within((*made.timings.values(), *made.costs.values()), REWARD_MAX):
+        return f"sample {made.sample}: a timing or a cost is not a finite number"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +46,7 @@ def describe_progress(run: RunContext) -> Progress:
         policy_version=0 if state.version is None else state.version.step,
         lineage=state.lineage,
         reward_mean=_number(last, "reward"),
+        reward_price=_price(last),
         tokens_per_second=_number(last, "tokens_per_second"),
         bottleneck=bottleneck(run),
         mismatch_kl=_number(last, "mismatch_kl"),
@@ -64,6 +66,13 @@ def describe_progress(run: RunContext) -> Progress:
 def _dispositions(run: RunContext) -> Dispositions:
     known = Dispositions.model_fields
     return Dispositions(**{name: n for name, n in dispositions(run).items() if name in known})
+
+
+def _price(last: Mapping[str, Any]) -> float | None:
+    """What the rewards of a step cost together; None where nothing was priced."""
+    costs = last.get("reward_costs") or {}
+    priced = [value for name, value in costs.items() if name.endswith("/price")]
+    return _number({"price": math.fsum(priced)}, "price") if any(priced) else None
 
 
 def _rows(run: RunContext) -> RowCounts | None:

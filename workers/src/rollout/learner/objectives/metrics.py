@@ -69,6 +69,7 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
         "reward_max": max(rewards),
         "reward_std": _std(rewards),
         "reward_by_source": _by_source(trajectories),
+        **_costs(trajectories),
         "num_groups": len(groups),
         "num_sequences": len(trajectories),
         "num_excluded": sum(group.num_excluded for group in groups),
@@ -127,6 +128,13 @@ def _by_source(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         source: fmean([t.rewards[source] for t in trajectories if source in t.rewards])
         for source in sources
     }
+
+
+def _costs(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """What the rewards of these cost together, by source and kind; absent where nothing was asked that costs."""
+    names = sorted({name for t in trajectories for name in t.costs})
+    totals = {name: math.fsum(t.costs.get(name, 0.0) for t in trajectories) for name in names}
+    return {"reward_costs": totals} if totals else {}
 
 
 def _advantages(groups: Sequence[TrajectoryGroup], found: GroupAdvantages) -> list[float]:
