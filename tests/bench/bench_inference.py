@@ -1,7 +1,7 @@
 """A batch of ours against ``LLM.generate``, and against vLLM's ``run_batch``, turn by turn in one run, on vLLM's CPU build.
 
 512 rows of unequal lengths, a model of 110 million random weights, Fast, equal ``max_num_seqs``: the ledger, the HTTP and the
-files are ours alone. ``BENCH_ROWS=96 BENCH_SEQUENCES=16 BENCH_PAIRS=3``: minutes on two cores. ``BENCH_THREADS=1``: each
+files are ours alone. ``routing`` (``run.py inference routing``) is simulated and takes no engine. ``BENCH_ROWS=96 BENCH_SEQUENCES=16 BENCH_PAIRS=3``: minutes on two cores. ``BENCH_THREADS=1``: each
 engine computes on one of the two cores, and what feeds it has the other, as it has beside a GPU.
 """
 
@@ -16,6 +16,7 @@ from batch_job import ROWS, SEQUENCES, write_job
 from contest import PAIRS
 from duel import THREADS, Duel, Side, fight, pin
 from figures import Figure, level, ratio
+from routing_figures import measure as routing
 
 CORES = 2
 BAR = ">= 0.93"
@@ -82,4 +83,4 @@ def _processor(name: str, found: Duel) -> Figure:
 
 SIDES = ("ours", "theirs")
 FACTS = ("seconds", "tree_cpu_seconds", "rows", "tokens")
-SECTIONS = {"batch": batch, "run-batch": run_batch}
+SECTIONS = {"batch": batch, "run-batch": run_batch, "routing": routing}
