@@ -74,7 +74,7 @@ def test_every_named_command_and_option_exists(top):
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        ("see `rollout plugins serve`", False),
+        ("see `rollout plugins reload`", False),
         ("`rollout runs shows first`", False),
         ("`rollout plan -f a.yaml --offlin`", False),
         ("`rollout plan -f a.yaml --offline`", True),
