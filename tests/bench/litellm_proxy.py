@@ -17,12 +17,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gateway_processes import ENGINE, START_SECONDS, Running, free_port, start_python
+from gateway_processes import ENGINE, Running, free_port, start_python
 
 sys.path.append(str(Path(__file__).parents[1]))
 
 from pinned_packages import LITELLM, installed
 
+START_SECONDS = 500.0
+"""It imports for minutes on a busy machine."""
 KEY = "sk-" + "0" * 32
 QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
 
@@ -79,4 +81,5 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError(log.read_text()[-4000:])
+    said = log.read_text()[-4000:]
+    raise RuntimeError(f"LiteLLM's proxy did not start within {START_SECONDS:g} s: {said}")
