@@ -93,8 +93,8 @@ class CompactBatch:
         self._num_samples = len(prompts) * size.group_size
         empty_S = lengths_B.new_zeros(self._width() - self._num_samples)
         self._position_N = torch.cat((lengths_B.repeat_interleave(size.group_size), empty_S))
-        self._filled = self._fed = 0
-        self._room = room = size.new_tokens_max - 1
+        self._filled = 0
+        room = size.new_tokens_max - 1
         self._own_bias = _no_keys(model.whole(room), model) if size.widths else None
         own = (
             2,
@@ -127,7 +127,6 @@ class CompactBatch:
         spare = len(self._position_N) - self._num_samples
         if spare:
             tokens_S = torch.cat((tokens_S, tokens_S.new_zeros(spare)))
-        self._pack()
         x_EN = self._model.embed(tokens_S)
         rotation = self._model.rotation(self._position_N)
         for index in range(self._model.config.num_layers):
@@ -135,7 +134,6 @@ class CompactBatch:
             self._own[index][:, :, :, self._filled] = kv
             x_EN = self._model.finish(index, x_EN, self._attend(index, q))
         self._filled += 1
-        self._fed += 1
         self._position_N += 1
         return x_EN
 
@@ -149,7 +147,6 @@ class CompactBatch:
         rows_N = torch.cat((samples_S, samples_S.new_zeros(self._width() - len(samples_S))))
         self._own = [kv.index_select(1, rows_N) for kv in self._own]
         self._position_N = self._position_N[rows_N]
-        self._fed = 0
 
     def pretend(self, num_tokens: int, noise: torch.Generator) -> None:
         """As if every sample had decoded ``num_tokens`` (at most T - 2) of the same numbers: for measuring."""
@@ -160,12 +157,6 @@ class CompactBatch:
             self._own_bias[..., :num_tokens] = 0
         self._position_N += num_tokens - self._filled
         self._filled = num_tokens
-
-    def _pack(self) -> None:
-        """Pack the weights once as many tokens were fed as make up for it, where as many may come."""
-        columns = len(self._position_N)
-        if self._fed == columns < self._room - self._filled:
-            self._model.pack(columns)
 
     def _width(self) -> int:
         """Rows of the products for the samples that there are."""

@@ -18,7 +18,7 @@ class CompactDecoder:
     """Decoder on the fused weights of ``CompactModel``.
 
     ``capture``: how steps are made repeatable; None: CUDA graphs where the flash kernel takes the numbers, and
-    elsewhere no static steps. ``exact``: a step's numbers do not depend on how many there were before.
+    elsewhere no static steps.
     """
 
     takes_ragged_prompts = True
@@ -29,12 +29,10 @@ class CompactDecoder:
         dtype: torch.dtype,
         device: torch.device = CPU,
         capture: Capture | None = None,
-        *,
-        exact: bool = True,
     ) -> None:
         self.vocab_size = config.vocab_size
         self.positions_max = config.positions_max
-        self._model = CompactModel(config, dtype, device, exact=exact)
+        self._model = CompactModel(config, dtype, device)
         self._capture = capture or (capture_graph if self._model.flash else None)
         self._room = Room(self._model)
 

@@ -153,9 +153,7 @@ class EmbeddedEngine:
     def _open_decoder(self) -> Decoder:
         config = read_config(self._path)
         if config is not None:
-            return CompactDecoder(
-                config, self._dtype, self._device, self._capture, exact=self._exact
-            )
+            return CompactDecoder(config, self._dtype, self._device, self._capture)
         from rollout.engines.embedded.module import ModuleDecoder
 
         return ModuleDecoder(self._path, self._dtype, self._device)

@@ -2,8 +2,9 @@
 
 The weights of the Hugging Face module, the same mathematics, none of its per-token Python. Activations
 are feature-major (``x_ES``: one column per sample), so that each product is ``W @ x`` with the weight
-as it lies in the file, streamed row by row; on a GPU the columns lie one behind the other. Rotary dimensions are stored in pairs (a permutation of
-the rows of q and k that their dot products do not see), so that rotation is one complex product.
+as it lies in the file, streamed row by row; on a GPU, and where samples are few, the columns lie one behind the other
+in memory. Rotary dimensions are stored in pairs (a permutation of the rows of q and k that their dot products do not
+see), so that rotation is one complex product.
 
 Axes: S samples = B groups x G samples, P padded prompt length, N = B x P, E hidden size, H query
 heads, K key-value heads, R = H / K, D head size, T new tokens, V vocabulary.
@@ -19,12 +20,13 @@ from torch.nn import functional
 
 from rollout.engines.embedded.config import DecoderConfig
 from rollout.engines.embedded.cuda_attention import attend_on_cuda, takes_flash
-from rollout.engines.embedded.steps.packed import PackedWeight, agrees, can_pack, pack_weight
 from rollout.errors import EngineError
 
 CPU = torch.device("cpu")
 VECTOR = 16
 """Float32 numbers of the widest vector."""
+FEW_SAMPLES = 8
+"""Up to so many columns MKL multiplies at the speed of memory where they lie one behind the other, and at a third of it where not."""
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default  # noqa: SLF001 - its log-sum-exp is needed
 
@@ -47,28 +49,13 @@ class Layer:
     down: torch.Tensor
 
 
-HEAD = -1
-"""The place of the language head beside the layers'."""
-
-
 class CompactModel:
-    """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``.
-
-    ``exact``: weights are packed where that changes no bit.
-    """
+    """Weights and the pure mathematics of one forward; batches live in ``embedded_batch``."""
 
     def __init__(
-        self,
-        config: DecoderConfig,
-        dtype: torch.dtype,
-        device: torch.device = CPU,
-        *,
-        exact: bool = True,
+        self, config: DecoderConfig, dtype: torch.dtype, device: torch.device = CPU
     ) -> None:
         self.config = config
-        self._exact = exact
-        self._packed: dict[tuple[int, str], PackedWeight] = {}
-        self._packed_columns = 0
         self.dtype = dtype
         self.device = device
         self.scale = config.head_size**-0.5
@@ -85,7 +72,6 @@ class CompactModel:
         On a GPU weights of the same shapes are copied over the last ones: captured steps go on with them. Raises
         EngineError on a missing tensor.
         """
-        self._packed, self._packed_columns = {}, 0
         weights = _Weights(tensors, self.dtype, self.device)
         old = (self._embed, self._head, self._norm, self._layers)
         self._embed = self._settled(old[0], weights.take("model.embed_tokens.weight"))
@@ -105,25 +91,6 @@ class CompactModel:
             for last, new in zip(old[3], self._layers, strict=True)
             for name in Layer.__slots__
         )
-
-    def pack(self, columns: int) -> None:
-        """Pack the weights for products with so many columns, until the next ``load`` or other columns."""
-        if self._packed_columns == columns:
-            return
-        self._packed, self._packed_columns = {}, columns  # before more memory is asked for
-        wanted = {(HEAD, "head"): self._head}
-        for index, layer in enumerate(self._layers):
-            wanted |= {(index, name): getattr(layer, name) for name in self._packable}
-        self._packed = {
-            key: pack_weight(weight, columns)
-            for key, weight in wanted.items()
-            if can_pack(weight, columns) and not (self._exact and not agrees(weight, columns))
-        }
-
-    @property
-    def _packable(self) -> tuple[str, ...]:
-        """Weights of a layer: a product that is added to a sum is rounded otherwise."""
-        return ("qkv", "gate_up") if self._exact else ("qkv", "gate_up", "out", "down")
 
     def _settled_layer(self, index: int, new: Layer) -> Layer:
         if index >= len(self._layers):
@@ -156,7 +123,7 @@ class CompactModel:
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [S] -> x_ES."""
         rows_SE = self._embed[tokens.to(self.device)]
-        return rows_SE.t() if rows_SE.is_cuda else rows_SE.t().contiguous()
+        return rows_SE.t() if _is_by_sample(rows_SE.t()) else rows_SE.t().contiguous()
 
     def rotation(self, positions: torch.Tensor) -> torch.Tensor:
         """Rotations of ``positions`` [S]: complex64 [S, 1, D/2]."""
@@ -165,16 +132,14 @@ class CompactModel:
 
     def logits(self, x_ES: torch.Tensor) -> torch.Tensor:
         """float32 [S, V] from the last layer's output."""
-        normed = self._normed(x_ES, self._norm)
-        return self._times(HEAD, "head", self._head, normed).t().float().contiguous()
+        return _times(self._head, self._normed(x_ES, self._norm)).t().float().contiguous()
 
     def heads(
         self, index: int, x_ES: torch.Tensor, rotation: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotated queries [S, K, R, D] and keys with values [2, S, K, D] of layer ``index``."""
         layer, config = self._layers[index], self.config
-        normed = self._normed(x_ES, layer.input_norm)
-        fused = self._times(index, "qkv", layer.qkv, normed, layer.qkv_bias)
+        fused = _times(layer.qkv, self._normed(x_ES, layer.input_norm), layer.qkv_bias)
         heads = fused.t().contiguous().view(x_ES.shape[1], -1, config.head_size)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.head_norm is not None:
@@ -186,38 +151,11 @@ class CompactModel:
     def finish(self, index: int, x_ES: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The rest of layer ``index`` after attention [S, H * D]; overwrites and returns ``x_ES``."""
         layer = self._layers[index]
-        self._add_times(x_ES, index, "out", layer.out, attended.t())
+        x_ES.addmm_(layer.out, attended.t())
         if layer.out_bias is not None:
             x_ES += layer.out_bias
-        normed = self._normed(x_ES, layer.post_norm)
-        gate, up = self._times(index, "gate_up", layer.gate_up, normed).contiguous().chunk(2)
-        inner = functional.silu(gate, inplace=True).mul_(up)
-        return self._add_times(x_ES, index, "down", layer.down, inner)
-
-    def _times(
-        self,
-        index: int,
-        name: str,
-        weight: torch.Tensor,
-        x_ES: torch.Tensor,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """``weight @ x_ES + bias``, packed where it is for as many columns."""
-        packed = self._packed_for(x_ES).get((index, name))
-        if packed is None:
-            return _times(weight, x_ES, bias)
-        product = packed.times(x_ES)
-        return product if bias is None else product.add_(bias)
-
-    def _add_times(
-        self, sum_ES: torch.Tensor, index: int, name: str, weight: torch.Tensor, x_S: torch.Tensor
-    ) -> torch.Tensor:
-        """Add ``weight @ x_S`` to ``sum_ES`` and return it."""
-        packed = self._packed_for(x_S).get((index, name))
-        return sum_ES.addmm_(weight, x_S) if packed is None else sum_ES.add_(packed.times(x_S))
-
-    def _packed_for(self, x_S: torch.Tensor) -> Mapping[tuple[int, str], PackedWeight]:
-        return self._packed if x_S.shape[1] == self._packed_columns else {}
+        gate, up = _times(layer.gate_up, self._normed(x_ES, layer.post_norm)).chunk(2)
+        return x_ES.addmm_(layer.down, functional.silu(gate, inplace=True).mul_(up))
 
     def _normed(self, x_ES: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         if x_ES.is_cuda:  # one kernel instead of seven
@@ -251,11 +189,16 @@ def merge(
     return torch.lerp(far, near, weight)
 
 
+def _is_by_sample(x_ES: torch.Tensor) -> bool:
+    """Whether the columns of such a tensor lie one behind the other."""
+    return x_ES.is_cuda or x_ES.shape[1] <= FEW_SAMPLES
+
+
 def _times(
     weight: torch.Tensor, x_ES: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``weight @ x_ES + bias``; on a GPU sample by sample in memory, with the bias in the product's own kernel."""
-    if x_ES.is_cuda:
+    """``weight @ x_ES + bias``; by sample with the bias in the product's own kernel."""
+    if _is_by_sample(x_ES):
         return functional.linear(x_ES.t(), weight, None if bias is None else bias[:, 0]).t()
     product = torch.mm(weight, x_ES)
     return product if bias is None else product.add_(bias)
