@@ -16,6 +16,7 @@ from rollout.environments import threads
 from rollout.environments.plugin import PluginEnv, wrap_class
 from rollout.environments.threads import Overdue, Threads, within
 from rollout.errors import EngineError, InfrastructureError
+from rollout.rewards.pipeline import RewardVerdict
 
 
 @pytest.fixture
@@ -147,8 +148,8 @@ async def test_a_reply_that_hangs_it_twice_is_the_policys_and_loses_reward(hangi
     assert [one.ending for one in played.episodes] == [OUT_OF_TIME, "stop", "stop"]
 
     class Generous:
-        def score(self, prompts, completions, rows):
-            return [(1.0, {"right": 1.0}) for _ in completions]
+        def judge(self, batch):
+            return [RewardVerdict(total=1.0, parts={"right": 1.0}) for _ in batch.rows]
 
     scores = score_batch(Generous(), [played])["t0"]
     assert [(one.reward, one.rewards) for one in scores] == [
