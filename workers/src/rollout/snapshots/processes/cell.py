@@ -118,7 +118,7 @@ def find_live(home: Path, given: str) -> tuple[Cell, Tree]:
 
 def tree_in(cell: Cell) -> Tree | None:
     """The processes that live in a cell; None where it is empty."""
-    if not _is_locked(cell.folder / LIVE):
+    if not point.is_locked(cell.folder / LIVE):
         return None
     try:
         keeper = json.loads((cell.folder / KEEPER).read_text())
@@ -226,17 +226,3 @@ def _lock(descriptor: int, cell: Cell, what: str) -> None:
                     f"{cell.name} ({cell.uid}) {BUSY[what]}: wait for that, or end it"
                 ) from None
         time.sleep(POLL_SECONDS)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

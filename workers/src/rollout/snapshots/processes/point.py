@@ -78,8 +78,13 @@ class ImagePoint:
 
 def is_held(folder: Path) -> bool:
     """Whether somebody who lives holds the program of a folder."""
+    return is_locked(folder / HOLD)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process has a file to itself."""
     try:
-        descriptor = os.open(folder / HOLD, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
