@@ -9,7 +9,7 @@ from rollout_api import names
 from rollout_operator.kube.client import VERSION_OF_NOTHING, KubeClient
 from rollout_operator.kube.leader import Leader
 from rollout_operator.kube.managed_fields import controller_uid
-from rollout_operator.run.plan import phases, plan
+from rollout_operator.run.plan import cleanup, phases, plan
 
 WITH_A_SUSPENSION = (3, 8, 10, 12)
 """Seeds whose run is suspended and resumed; whether pods of before are still there by then is a matter of moments."""
@@ -67,5 +67,5 @@ def test_a_write_that_takes_whatever_version_is_there(monkeypatch):
 
 
 def test_children_of_a_finished_run_that_a_stale_leader_makes_again(monkeypatch):
-    monkeypatch.setattr("rollout_operator.run.apply._has_gone_on", lambda *_: False)
+    monkeypatch.setattr(cleanup, "_may_make_again", lambda record, **_: record is not None)
     assert any("undoes what" in one for one in disturbed(PAIRS_FROM + BOTH_WRITE[0]).broken)

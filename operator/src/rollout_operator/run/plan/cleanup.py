@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rollout_api.conditions import ConditionType, Reason
+from rollout_operator.cache.children import Child
 from rollout_operator.controller.conditions import ConditionUpdate, no
 from rollout_operator.controller.times import parse_time
 from rollout_operator.run.plan.attempts import find_record
@@ -27,7 +28,7 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
     phase = plan_down(observed, END, now)
     due = _removal_time(observed)
     over = due is not None and now >= due
-    if record is None and not phase.gone:
+    if not phase.gone and not _may_make_again(record, over=over):
         plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
         return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
     if record is None or (over and phase.gone):
@@ -45,6 +46,11 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
     step = plan_step(observed, alive=False) if phase.gone else None
     plan = Plan(wanted=wanted, quota=step, requeue_seconds=until(wake, now))
     return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
+
+
+def _may_make_again(record: Child | None, *, over: bool) -> bool:
+    """Not after its time: another replica, which has seen the pods go, may be removing what is left."""
+    return record is not None and not over
 
 
 def _removal_time(observed: Observed) -> datetime | None:

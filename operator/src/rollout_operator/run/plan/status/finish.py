@@ -63,19 +63,26 @@ def finish_plan(
 
 
 def _count_leftovers(observed: Observed, before: Mapping[str, Any]) -> Status:
-    """Counts of the pods that are left, of which none is wanted; restarts stay as the end has said them."""
+    """Counts of the pods that are left, of which none is wanted; restarts stay as the end has said them.
+
+    They become no more: who sees more of them than were left has not been told yet that they went.
+    """
     return {
-        field: {**before[field], **_count_left(observed, role)}
+        field: {**before[field], **_count_left(observed, role, before[field])}
         for field, role in _COUNTS
         if field in before
     }
 
 
-def _count_left(observed: Observed, role: Role) -> Status:
+def _count_left(observed: Observed, role: Role, before: Mapping[str, Any]) -> Status:
     left = observed.pods_of(role)
     current = [pod for pod in left if pod.attempt == observed.status.attempt]
     ready = sum(pod.ready and not pod.deleting for pod in current)
-    return {"ready": ready, "desired": 0, "replicas": len(left)}
+    return {
+        "ready": min(ready, before.get("ready", ready)),
+        "desired": 0,
+        "replicas": min(len(left), before.get("replicas", len(left))),
+    }
 
 
 def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
