@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 import socket
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 
@@ -26,6 +27,8 @@ FOLDERS = {
 }
 """As the operator renders them, of an agent's pod."""
 
+SILENCE_SECONDS = 60.0
+
 
 class BoxedPods:
     """A broker whose pods are processes. `lost`: how the next one that is lost is said to have ended."""
@@ -34,11 +37,13 @@ class BoxedPods:
         self._host, self._past_memory = host, past_memory
         self._numbers = itertools.count()
         self.processes: dict[str, Process] = {}
+        self._ports: dict[str, int] = {}
         self.released: list[tuple[str, bool]] = []
 
     async def claim(self) -> SandboxGrant:
         port, secret, key = free_port(), os.urandom(32), os.urandom(32)
         name = f"pod-{next(self._numbers)}"
+        self._ports[name] = port
         self.processes[name] = await start(self._host, port, secret, key)
         return SandboxGrant(name=name, address=LOOPBACK, port=port, secret=secret, key=key)
 
@@ -51,11 +56,12 @@ class BoxedPods:
         return lost and self._past_memory
 
     def kill(self) -> None:
-        """End what is left of them, whatever event loop it was started in."""
-        for process in self.processes.values():
+        """End what is left of them, whatever event loop it was started in; nobody answers for them afterwards."""
+        for name, process in self.processes.items():
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
+                await_silence(self._ports[name])
 
 
 @contextlib.asynccontextmanager
@@ -74,6 +80,18 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind((LOOPBACK, 0))
         return one.getsockname()[1]
+
+
+def await_silence(port: int) -> None:
+    """Until nobody listens there: a killed process 1 ends its sandbox a moment later."""
+    deadline = time.monotonic() + SILENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((LOOPBACK, port), 1).close()
+        except OSError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"somebody still listens at port {port}")
 
 
 async def start(host: Host, port: int, secret: bytes, key: bytes) -> Process:

@@ -21,7 +21,7 @@ CHANGES = [
     ({"reward": 1e39}, "reward is not a finite number"),
     ({"rewards": {"a": math.inf}}, "reward is not a finite number"),
     ({"rewards": {str(n): 0.0 for n in range(1000)}}, "more than 256 rewards"),
-    ({"timings": {"sample": math.nan}}, "a timing is not a finite number"),
+    ({"timings": {"sample": math.nan}}, "a timing or a cost is not a finite number"),
     ({"token_ids": (-1, 2)}, "no token id"),
     ({"token_ids": (1, 2**40)}, "no token id"),
     ({"prompt_ids": (2**31,)}, "prompt_ids"),

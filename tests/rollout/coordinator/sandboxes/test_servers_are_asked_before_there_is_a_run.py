@@ -17,6 +17,7 @@ from rollout.coordinator.sandboxes.broker import PodBroker, PodOwner
 from rollout.coordinator.sandboxes.pod_api import PodRefused
 from rollout.coordinator.sandboxes.pool import PodSeen, Pool, PoolBounds
 from rollout.errors import SpecError
+from rollout.tools.mcp import source
 from rollout.tools.mcp.source import McpSource
 from rollout.tools.sandbox.pods.sandbox import PodSandboxes
 from rollout_api.worker import SandboxOrder
@@ -24,6 +25,12 @@ from rollout_api.worker import SandboxOrder
 pytestmark = pytest.mark.process
 PREFIX = "ROLLOUT_SANDBOX_"
 TEMPLATE = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "sandbox"}]}}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_asked(monkeypatch):
+    """A process asks a server once: here no other test has."""
+    monkeypatch.setattr(source, "_listed", {})
 
 
 class Processes:
