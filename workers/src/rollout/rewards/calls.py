@@ -148,6 +148,8 @@ class RewardBatch:
 
     def take(self, places: Sequence[int]) -> RewardBatch:
         """The part at these places."""
+        if [*places] == [*range(len(self.rows))]:
+            return self
         return RewardBatch(
             prompts=[self.prompts[place] for place in places],
             completions=[self.completions[place] for place in places],
@@ -309,7 +311,8 @@ class SourceCalls:
         except RewardUnavailable as error:
             lost, why = {places[index] for index in error.lost}, str(error)
             values = self._partly(error, places, part.rows)
-        answers = {u: [values[n] for n in u] for u in units if all(n in values for n in u)}
+        whole = units if len(values) == len(places) else [u for u in units if values.keys() >= {*u}]
+        answers = {unit: [values[place] for place in unit] for unit in whole}
         return _Said(answers=answers, lost=lost, why=why)
 
     def _partly(

@@ -112,8 +112,8 @@ class _Found:
         self, source: RewardSource, places: Sequence[int], costs: Sequence[Mapping[str, float]]
     ) -> None:
         for place, one in zip(places, costs, strict=bool(costs)):
-            named = {f"{source.name}/{name}": value for name, value in one.items()}
-            self.costs[place].update(named)
+            for name, value in one.items():
+                self.costs[place][f"{source.name}/{name}"] = value
 
 
 def _file(source: RewardSource) -> str:

@@ -95,6 +95,8 @@ def _cost(source: RewardSource, value: Any, row: Row, index: int) -> float:
 
 
 def _is_finite(value: Any) -> bool:
+    if type(value) is float:  # most are, and an abstract class takes its time to look
+        return math.isfinite(value)
     try:
         return isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond every float
