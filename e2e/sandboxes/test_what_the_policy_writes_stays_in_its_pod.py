@@ -111,7 +111,7 @@ def test_episodes_share_nothing_and_their_pods_are_gone_afterwards(brokered: Bro
             one, other = await asyncio.gather(maker.open(PATIENT), maker.open(PATIENT))
             await one.run((*PYTHON, write))
             seen = await other.run((*PYTHON, look))
-            used = {one._grant.name, other._grant.name}  # noqa: SLF001 - which pods they were
+            used = {one.grant.name, other.grant.name}
             await asyncio.gather(one.close(), other.close())
             left = set(await brokered.pods().list())
             until = time.monotonic() + 60.0
@@ -132,7 +132,7 @@ def test_a_pod_that_is_killed_is_infrastructure_and_the_next_one_is_fresh(broker
             sandbox = await maker.open(PATIENT)
             running = asyncio.ensure_future(sandbox.run((*PYTHON, "import time; time.sleep(50)")))
             await asyncio.sleep(0)
-            name = sandbox._grant.name  # noqa: SLF001 - the pod that is killed
+            name = sandbox.grant.name
             await asyncio.to_thread(
                 brokered.kubectl, "delete", "pod", name, "--force", "--grace-period=0"
             )
