@@ -83,10 +83,9 @@ def place_next(
 ) -> tuple[PlacedRequest[T] | None, float]:
     """The next of a queue that takes a place, not yet taken out of it; or when to ask again though nothing has ended."""
     again_at, ripe = float("inf"), None
-    for queued in queue.candidates(CANDIDATES_MAX):
-        place = find_place(engines, queued.item.seeker, now)
-        if place is None:
-            break
+    room, full = _part(engines)
+    for queued in queue.candidates(CANDIDATES_MAX) if room else ():
+        place = _offer(room, full, queued.item.seeker, now)
         if place.due_at <= now:
             return PlacedRequest(queued, place.engine), now
         if ripe is None and place.ripe_at <= now:
@@ -97,16 +96,22 @@ def place_next(
 
 def find_place(engines: Sequence[EngineLoad], seeker: Seeker, now: float) -> OfferedPlace | None:
     """The best engine with room, and how sure that is; None where none has. Notes when a place was first let go."""
+    room, full = _part(engines)
+    return _offer(room, full, seeker, now) if room else None
+
+
+def _part(engines: Sequence[EngineLoad]) -> tuple[list[EngineLoad], list[EngineLoad]]:
+    """Those with room, and those that are full; the others take nothing now."""
     room = [one for one in engines if one.has_room]
-    if not room:
-        return None
-    best = room[0]
-    if len(engines) == 1:
-        return OfferedPlace(best, now, now)
-    if len(room) > 1:
-        best = min(room, key=lambda one: _rank(one, seeker))
-    full = [seeker.uncached(one) for one in engines if one.ready and one.requests >= one.slots]
-    more = seeker.uncached(best) - min(full, default=seeker.prompt_tokens)
+    return room, [one for one in engines if one.ready and one.requests >= one.slots]
+
+
+def _offer(
+    room: Sequence[EngineLoad], full: Sequence[EngineLoad], seeker: Seeker, now: float
+) -> OfferedPlace:
+    best = room[0] if len(room) == 1 else min(room, key=lambda one: _rank(one, seeker))
+    elsewhere = min(map(seeker.uncached, full), default=seeker.prompt_tokens)
+    more = seeker.uncached(best) - elsewhere
     loss = more * RECOMPUTE_WEIGHT / best.rate
     if loss <= LOSS_SECONDS_MIN:
         return OfferedPlace(best, now, now)

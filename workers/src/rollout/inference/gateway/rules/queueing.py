@@ -110,14 +110,6 @@ class FairQueue(Generic[T]):
             self._idle[queued.key] = lane.served
             self._forget_idle()
 
-    def pop(self) -> Queued[T] | None:
-        """The next one in turn; None where nothing waits."""
-        found = self.candidates(1)
-        if not found:
-            return None
-        self.take(found[0])
-        return found[0]
-
     def _least(self) -> int:
         return min((one.served for one in self._lanes.values()), default=0)
 
