@@ -63,7 +63,7 @@ class SourceRunner(Protocol):
 
 
 class InPlace:
-    """A builtin that cannot hang, called directly."""
+    """A builtin, called directly: it cannot hang."""
 
     def __init__(self, source: RewardSource) -> None:
         self.source = source
@@ -84,13 +84,16 @@ class InPlace:
         except KeyError as error:
             row = next(i for i, one in enumerate(rows) if _fails(self._function, one))
             raise RewardError(
-                f"reward {self.source.name!r} ({self.source.origin}) raised "
-                f"{describe_failure(error)}; first for row {row} of the batch, "
-                f"{describe_row(rows[row])}"
+                f"{self._said(error)}; first for row {row} of the batch, {describe_row(rows[row])}"
             ) from error
 
     def close(self) -> None:
         """Nothing to free."""
+
+    def _said(self, error: Exception) -> str:
+        return (
+            f"reward {self.source.name!r} ({self.source.origin}) raised {describe_failure(error)}"
+        )
 
 
 def _fails(function: Any, row: Row) -> bool:
@@ -101,18 +104,11 @@ def _fails(function: Any, row: Row) -> bool:
     return False
 
 
-class InSandboxes:
+class InSandboxes(InPlace):
     """The builtin that has what the policy writes run elsewhere, and bounds its time itself.
 
     Called in this process, which alone may ask for its sandboxes: nothing of what it judges runs in here.
     """
-
-    def __init__(self, source: RewardSource) -> None:
-        self.source = source
-        self._function = load_reward(source)
-
-    def start(self) -> None:
-        """Nothing to start."""
 
     def score(
         self,
@@ -127,14 +123,6 @@ class InSandboxes:
             raise RewardUnavailable(self._said(error), tuple(error.rows)) from error
         except DataError as error:
             raise RewardError(self._said(error)) from error
-
-    def _said(self, error: Exception) -> str:
-        return (
-            f"reward {self.source.name!r} ({self.source.origin}) raised {describe_failure(error)}"
-        )
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

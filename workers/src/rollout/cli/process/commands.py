@@ -62,8 +62,9 @@ def run(
         make_cell,
         processes_home,
     )
+    from rollout.snapshots.processes.contract import require_support
 
-    _require_support(_snapshotter(way))
+    require_support(_snapshotter(way))
     cell = make_cell(processes_home(runs_home(os.environ)), name, command)
     with locked(cell, LIVE), keeper_of(cell, RUN, command) as keeper:
         print_note(f"{name} runs in cell {cell.uid}; image it with: rollout process save {name}")
@@ -165,14 +166,6 @@ def _snapshotter(way: str) -> ProcessSnapshotter:
     from rollout.snapshots.processes.criu import choose_snapshotter
 
     return choose_snapshotter(way, os.environ)
-
-
-def _require_support(snapshotter: ProcessSnapshotter) -> None:
-    from rollout.errors import SnapshotRefused
-
-    support = snapshotter.support()
-    if not support.is_there:
-        raise SnapshotRefused(f"images of processes are not supported here: {support.reason}")
 
 
 def _follow(keeper: subprocess.Popen[bytes]) -> int:

@@ -30,7 +30,7 @@ from rollout.snapshots.processes.cell import (
     renew,
     wait_started,
 )
-from rollout.snapshots.processes.contract import ProcessSnapshotter
+from rollout.snapshots.processes.contract import ProcessSnapshotter, require_support
 from rollout.snapshots.processes.criu import read_errors
 from rollout.snapshots.processes.image import ImageFacts, read_facts, unpack_image
 from rollout.snapshots.processes.init import IMAGED
@@ -64,9 +64,7 @@ class Restorable:
 def require_restorable(found: Found, snapshotter: ProcessSnapshotter) -> Restorable:
     """Raise SnapshotRefused for an image that must not go on here, with the reason; nothing is written."""
     manifest = found.manifest
-    support = snapshotter.support()
-    if not support.is_there:
-        raise SnapshotRefused(f"images of processes are not supported here: {support.reason}")
+    support = require_support(snapshotter)
     layer = require_own(manifest)
     require_same_node(manifest.header.runtime, read_node(support.version))
     sealer = open_sealer(

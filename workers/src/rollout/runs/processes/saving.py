@@ -37,7 +37,7 @@ from rollout.snapshots.processes.cell import (
     processes_home,
     tree_in,
 )
-from rollout.snapshots.processes.contract import ProcessSnapshotter, Tree
+from rollout.snapshots.processes.contract import ProcessSnapshotter, Tree, require_support
 from rollout.snapshots.processes.image import COMPLETE, NOTES, ImageFacts, pack_dump
 from rollout.snapshots.processes.init import STARTED
 from rollout.snapshots.processes.look import mapped_files, require_imageable, tree_of
@@ -77,9 +77,7 @@ def save_image(
     label: str = "",
 ) -> Saved:
     """Make an image of a program that runs, which goes on, or is ended where ``stop``. Raises SnapshotRefused, StoreError."""
-    support = snapshotter.support()
-    if not support.is_there:
-        raise SnapshotRefused(f"images of processes are not supported here: {support.reason}")
+    support = require_support(snapshotter)
     if not label.isprintable() or len(label) > LABEL_CHARACTERS_MAX:
         raise SpecError(f"--label: expected at most {LABEL_CHARACTERS_MAX} printable characters")
     key = key_path(os.environ)

@@ -83,4 +83,16 @@ class NoSnapshotter:
         raise self._refusal()
 
     def _refusal(self) -> SnapshotRefused:
-        return SnapshotRefused(f"images of processes are not supported here: {self.reason}")
+        return _unsupported(self.reason)
+
+
+def require_support(snapshotter: ProcessSnapshotter) -> Support:
+    """What makes images here. Raises SnapshotRefused where nothing does."""
+    support = snapshotter.support()
+    if not support.is_there:
+        raise _unsupported(support.reason)
+    return support
+
+
+def _unsupported(reason: str) -> SnapshotRefused:
+    return SnapshotRefused(f"images of processes are not supported here: {reason}")
