@@ -31,14 +31,11 @@ class ExactMatch:
     ) -> list[float]:
         """Scores of 0 or 1."""
         del prompts
-        return [
-            float(self._plain(completion.text) == self._plain(reference(row, self.field)))
-            for completion, row in zip(completions, rows, strict=True)
-        ]
-
-    def _plain(self, text: str) -> str:
-        text = text.strip()
-        return text.casefold() if self.ignore_case else text
+        said = [completion.text.strip() for completion in completions]
+        wanted = [reference(row, self.field).strip() for row in rows]
+        if self.ignore_case:
+            said, wanted = [one.casefold() for one in said], [one.casefold() for one in wanted]
+        return [float(one == other) for one, other in zip(said, wanted, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

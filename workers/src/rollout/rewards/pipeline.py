@@ -99,13 +99,16 @@ class _Found:
     def asked(self, source: RewardSource) -> list[int]:
         """Those that a source is asked about: not what a gate has settled, unless it compares whole groups."""
         places = range(len(self.parts))
-        return [n for n in places if source.per_group or n not in self._settled]
+        if source.per_group or not self._settled:
+            return [*places]
+        return [n for n in places if n not in self._settled]
 
     def take(self, source: RewardSource, places: Sequence[int], given: Sequence[Valued]) -> None:
         for place, one in zip(places, given, strict=True):
             self.parts[place].update(one.values)
-            if not passes(source, one.values[source.name]):
-                self._settled.add(place)
+        if source.gate is not None:
+            told = zip(places, given, strict=True)
+            self._settled |= {n for n, one in told if not passes(source, one.values[source.name])}
         self.pay(source, places, [one.costs for one in given])
 
     def pay(

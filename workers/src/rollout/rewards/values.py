@@ -41,8 +41,11 @@ def check_values(source: RewardSource, given: Any, rows: Sequence[Row]) -> list[
     if len(given) != len(rows):
         what = "the samples of one group" if source.per_group else "completions"
         raise _bad(source, f"returned {len(given)} values for {len(rows)} {what}")
+    name, is_finite = source.name, math.isfinite
     return [
-        check_value(source, value, row, i)
+        Valued(values={name: value})
+        if type(value) is float and is_finite(value)  # what nearly all are
+        else check_value(source, value, row, i)
         for i, (value, row) in enumerate(zip(given, rows, strict=True))
     ]
 
@@ -95,8 +98,6 @@ def _cost(source: RewardSource, value: Any, row: Row, index: int) -> float:
 
 
 def _is_finite(value: Any) -> bool:
-    if type(value) is float:  # most are, and an abstract class takes its time to look
-        return math.isfinite(value)
     try:
         return isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond every float
