@@ -17,6 +17,7 @@ import aiohttp
 from rollout_api.names import LABEL_MANAGED_BY, MANAGER_CHILDREN
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.contract import Controller
+from rollout_operator.controller.ending import end_tasks
 from rollout_operator.controller.queue import KeyQueue
 from rollout_operator.controller.worker import Workers
 from rollout_operator.discovery import Surroundings
@@ -146,9 +147,7 @@ class Manager:
     async def stop(self) -> None:
         """End all tasks and give the Lease back."""
         self.ending.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         await self.leader.release()
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
