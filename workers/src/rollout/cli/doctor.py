@@ -26,12 +26,13 @@ def doctor(output: OutputOption = OutputFormat.text) -> None:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            _print(finding)
+            print_finding(finding)
         _print_sum(findings)
     raise typer.Exit(int(any(finding.state == "broken" for finding in findings)))
 
 
-def _print(finding: Diagnosis) -> None:
+def print_finding(finding: Diagnosis) -> None:
+    """A finding for people: its state, and below what it costs and what ends it."""
     print_line(f"{MARKS[finding.state]:<7}{finding.name:<{NAME_WIDTH}}{finding.found}")
     indent = " " * (7 + NAME_WIDTH)
     if finding.costs:

@@ -23,6 +23,7 @@ from rollout.cli import (
     ui,
 )
 from rollout.cli.book import manifesting, verifying
+from rollout.cli.cloud import commands as clouds
 from rollout.cli.cluster import changing, endpoint, reading, stuck, waiting
 from rollout.cli.debug import engine, evidence, rendering
 from rollout.cli.debug import learner as debug
@@ -106,6 +107,7 @@ app.command("scale")(changing.scale)
 app.command("delete")(changing.delete)
 app.add_typer(endpoint.app, name="endpoint")
 app.command("doctor")(doctor.doctor)
+app.add_typer(clouds.app, name="cloud")
 app.command("ui")(ui.ui)
 app.command("schema")(schemas.schema)
 app.command("place-plugin")(placing.place_plugin)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, TypeVar
@@ -32,7 +33,7 @@ try:
     from google.api_core import exceptions as api
     from google.auth import exceptions as access
     from google.auth.credentials import AnonymousCredentials
-    from google.auth.transport.requests import AuthorizedSession
+    from google.auth.transport.requests import AuthorizedSession, Request
     from google.cloud import storage
     from google.resumable_media import InvalidResponse
     from google.resumable_media.requests import ResumableUpload
@@ -54,7 +55,9 @@ CONNECTIONS_MAX = 16
 PAGE_MAX = 1000
 TIMEOUTS = (10.0, 30.0)
 """Seconds until a connection stands, and between two pieces of an answer."""
-MESSAGE_CHARACTERS_MAX = 200
+MESSAGE_CHARACTERS_MAX = 500
+REQUEST = re.compile(r"^[A-Z]+ https?://\S+: ")
+"""What Google's client puts before what Google said."""
 WRITER = "rollout-writer"
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
@@ -300,6 +303,18 @@ def _connect(bucket: Bucket) -> tuple[AuthorizedSession, storage.Client, str]:
     return session, client, (endpoint or "https://storage.googleapis.com").rstrip("/")
 
 
+def ask_caller() -> str:
+    """The account that the credentials here speak for, after a token was had; a user's has no name.
+
+    Raises Refused and Transient.
+    """
+    with _translated():
+        credentials, _ = google.auth.default(scopes=[SCOPE])
+        credentials.refresh(Request())
+        name = getattr(credentials, "service_account_email", None)
+        return name or f"a user or a federated identity ({type(credentials).__module__})"
+
+
 def _emulator() -> str | None:
     """``STORAGE_EMULATOR_HOST``, as Google's own clients read it."""
     host = os.environ.get("STORAGE_EMULATOR_HOST")
@@ -328,7 +343,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except api.GoogleAPICallError as error:
-        raise _translate(int(error.code or 0), error.message) from error
+        raise _translate(int(error.code or 0), REQUEST.sub("", error.message)) from error
     except access.GoogleAuthError as error:
         if error.retryable:
             raise Transient(_short(f"credentials cannot be had now: {error}")) from error

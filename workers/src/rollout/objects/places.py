@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -105,8 +106,33 @@ def require_bucket(bucket: Bucket) -> str:
     Raises PlaceUnreachable, with the call that is refused and the fix.
     """
     remote = open_bucket(bucket)
-    name = f"probe/{os.getpid()}-{os.urandom(8).hex()}"
     held: list[str] = []
+    for step in probe_steps(remote, held):
+        operation = Operation(verb=f"try to {step.verb}", digest=step.key, place=remote.place)
+        try:
+            persist(Patience(tries_max=PROBE_TRIES_MAX), operation, step.call)
+        except (StoreError, Absent) as error:
+            raise PlaceUnreachable(
+                f"spec.storage: {error} (a run looks for, writes, reads, lists and deletes objects there)"
+            ) from error
+    return f"{remote.place}: {held[-1]}" if held[-1] else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeStep:
+    """One thing that a run does to its bucket. ``call`` tries once (``rollout.objects.retry``)."""
+
+    verb: str
+    key: str
+    call: Callable[[], object]
+
+
+def probe_steps(remote: BucketRemote, held: list[str]) -> tuple[ProbeStep, ...]:
+    """What a run does to its bucket, done to an object of its own, in order; the last step removes it.
+
+    ``held`` takes why its bytes stay when it is deleted, empty where they go.
+    """
+    name = f"probe/{os.getpid()}-{os.urandom(8).hex()}"
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("look for", lambda: remote.size(f"{name}-none")),
         ("write", lambda: remote.write(name, PartsSource([PROBE]))),
@@ -115,15 +141,7 @@ def require_bucket(bucket: Bucket) -> str:
         ("ask about", lambda: held.append(remote.find_hold(name))),
         ("delete", lambda: remote.delete(name)),
     )
-    for verb, call in steps:
-        operation = Operation(verb=f"try to {verb}", digest=name, place=remote.place)
-        try:
-            persist(Patience(tries_max=PROBE_TRIES_MAX), operation, call)
-        except (StoreError, Absent) as error:
-            raise PlaceUnreachable(
-                f"spec.storage: {error} (a run looks for, writes, reads, lists and deletes objects there)"
-            ) from error
-    return f"{remote.place}: {held[-1]}" if held[-1] else ""
+    return tuple(ProbeStep(verb=verb, key=name, call=call) for verb, call in steps)
 
 
 def _read_probe(remote: BucketRemote, name: str) -> None:

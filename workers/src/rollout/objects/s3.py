@@ -45,7 +45,8 @@ PARTS_AT_ONCE = 4
 CHUNK_BYTES = 1 << 18
 """Small enough that a slow answer is noticed."""
 CONNECT_SECONDS, READ_SECONDS = 10, 30
-MESSAGE_CHARACTERS_MAX = 200
+MESSAGE_CHARACTERS_MAX = 500
+"""Amazon names who may not do what to which resource, and why, in as many."""
 
 AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 DAMAGED_ON_THE_WAY = frozenset(
@@ -283,25 +284,57 @@ class _NotImplemented(Exception):  # noqa: N818 - a state
 
 def _connect(bucket: Bucket) -> Any:
     """A client. Path-style addresses where the server is named: such servers seldom have wildcard DNS."""
-    config = Config(
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-        retries={"total_max_attempts": 1},
+    return _open_service(
+        "s3",
+        bucket.place,
+        endpoint=bucket.endpoint,
+        region=bucket.region,
         max_pool_connections=2 * PARTS_AT_ONCE,
         s3={"addressing_style": "path" if bucket.endpoint else "auto"},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    region = bucket.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+
+
+def find_way() -> str:
+    """How Amazon's standard chain comes to credentials here, in botocore's words; empty where it finds none.
+
+    Raises Refused and Transient where what it finds cannot be read.
+    """
+    with _translated():
+        found = boto3.Session().get_credentials()
+        return "" if found is None else str(found.method)
+
+
+def ask_caller(region: str | None) -> str:
+    """The ARN that the credentials here speak for (STS GetCallerIdentity, which needs no permission).
+
+    Raises SpecError, Refused and Transient.
+    """
+    client = _open_service("sts", "STS", region=region)
+    return str(_call(client.get_caller_identity)["Arn"])
+
+
+def _open_service(
+    name: str, place: str, *, endpoint: str | None = None, region: str | None = None, **options: Any
+) -> Any:
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"total_max_attempts": 1},
+        **options,
+    )
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     try:
-        return boto3.Session().client(
-            "s3",
-            endpoint_url=bucket.endpoint,
-            region_name=region or ("us-east-1" if bucket.endpoint else None),
+        session: Any = boto3.Session()
+        return session.client(
+            name,
+            endpoint_url=endpoint,
+            region_name=region or ("us-east-1" if endpoint else None),
             config=config,
         )
     except (trouble.BotoCoreError, ValueError) as error:
-        raise SpecError(f"{bucket.place}: no S3 client can be made: {error}") from error
+        raise SpecError(f"{place}: no client of Amazon's can be made: {error}") from error
 
 
 def _call(ask: Callable[[], T]) -> T:

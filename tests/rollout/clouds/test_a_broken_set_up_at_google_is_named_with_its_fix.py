@@ -1,0 +1,93 @@
+"""Refusals are Google's sentences, met through its client at a server of ours; keys and files are real ones."""
+
+from __future__ import annotations
+
+import pytest
+from clouds_kit import Refusal
+
+from rollout.clouds.contract import BucketPlace, Trouble, read_trouble
+from rollout.clouds.diagnosing import Target, diagnose
+from rollout.clouds.google import Google
+from rollout.objects.retry import Refused, Transient
+
+PLACE = BucketPlace(bucket="runs", prefix="team/research")
+
+
+def look(cloud, environ=None, role="learner"):
+    target = Target(uri="gs://runs/team/research", endpoint=cloud.url)
+    return {one.name: one for one in diagnose(target, role, environ or {})}
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words"),
+    [
+        (403, "x@p.iam.gserviceaccount.com does not have storage.objects.create access to the Google Cloud Storage object.", ["storage.objects.create", "startsWith('projects/_/buckets/runs/objects/team/research/')"]),
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", ["perimeter"]),
+        (403, "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage service account has been authorized", ["cryptoKeyEncrypterDecrypter"]),
+        (403, "The billing account for the owning project is disabled", ["billing"]),
+        (400, "Bucket is a requester pays bucket but no user project provided.", ["requester-pays"]),
+        (403, "Request had insufficient authentication scopes.", ["scope cloud-platform"]),
+        (404, "The specified bucket does not exist.", ["make the bucket"]),
+    ],
+)  # fmt: skip
+def test_what_google_refuses_is_named_with_what_ends_it(cloud, status, said, words):
+    cloud.refusals["GET"] = Refusal(status, "google", said)
+    found = look(cloud)["look for"]
+    assert found.state == "broken"
+    for word in words:
+        assert word in found.fix
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Refused("no credentials (Your default credentials were not found.)", ""), "iam.gke.io/gcp-service-account"),
+        (Refused("no credentials (('invalid_grant: Bad Request', {}))", ""), "sign in again"),
+        (Refused("no credentials (invalid_grant: Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe)", ""), "clock"),
+        (Refused("no credentials (Permission 'iam.serviceAccounts.getAccessToken' denied)", ""), "workloadIdentityUser"),
+        (Refused("no credentials (invalid_grant: Invalid grant: account not found)", ""), "sign in again"),
+        (Transient("credentials cannot be had now: Failed to retrieve http://metadata.google.internal/..."), "metadata service"),
+        (Refused("HTTP 401: Invalid Credentials", ""), "sign in again"),
+        (Transient("ConnectTimeout: storage.googleapis.com"), "open egress"),
+    ],
+)  # fmt: skip
+def test_credentials_that_cannot_be_had_say_why(error, words):
+    assert words in Google({}).explain(read_trouble(error), "identify", PLACE).fix
+
+
+@pytest.mark.parametrize(
+    ("verb", "permission"),
+    [
+        ("look for", "storage.objects.get"),
+        ("write", "storage.objects.create"),
+        ("list", "storage.objects.list"),
+        ("delete", "storage.objects.delete"),
+    ],
+)
+def test_a_refusal_without_words_is_named_by_what_was_done(verb, permission):
+    said = Trouble(status=403, code="", said="Forbidden")
+    assert permission in Google({}).explain(said, verb, PLACE).fix
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"[1]", b'{"type": "key"}', b'{"type": 1}', b"\xff" * 99, b"[" * 99999]
+)
+def test_a_file_that_holds_no_credentials_is_told_and_not_quoted(tmp_path, data):
+    path = tmp_path / "key.json"
+    if data is not None:
+        path.write_bytes(data)
+    (found,) = Google({"GOOGLE_APPLICATION_CREDENTIALS": str(path)}).judge_source(0)
+    assert found.state == "broken"
+    assert len(found.found) < 200 + len(str(path))
+
+
+def test_an_emulator_in_the_environment_is_told(cloud):
+    environ = {"STORAGE_EMULATOR_HOST": "127.0.0.1:1"}
+    (found,) = Google(environ).judge_settings(PLACE)
+    assert found.state == "lack"
+    assert Google(environ).address(PLACE) == "http://127.0.0.1:1"
+
+
+def test_closed_egress_is_told(cloud):
+    cloud.url = "http://127.0.0.1:1"
+    assert "open egress" in look(cloud)["server"].fix

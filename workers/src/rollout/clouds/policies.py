@@ -1,0 +1,119 @@
+"""Least policies, from the calls that runs were recorded to make: pure.
+
+``RECORDED`` is what the tests record of a run's objects through the clouds' own client libraries, and compare with
+this table: a new call fails there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from rollout.clouds.contract import READERS, BucketPlace, Role
+
+Access = Literal["read", "write"]
+RECORDED: Mapping[str, Mapping[Access, tuple[str, ...]]] = {
+    "s3": {
+        "read": ("GetObject", "HeadObject"),
+        "write": (
+            "AbortMultipartUpload",
+            "CompleteMultipartUpload",
+            "CreateMultipartUpload",
+            "DeleteObject",
+            "GetObject",
+            "HeadObject",
+            "ListObjectsV2",
+            "PutObject",
+            "UploadPart",
+        ),
+    },
+    "gs": {
+        "read": ("objects.get",),
+        "write": ("objects.delete", "objects.get", "objects.insert", "objects.list"),
+    },
+}
+"""Calls by scheme and access, in the clouds' names for them."""
+S3_ACTIONS = {
+    "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
+    "CompleteMultipartUpload": ("s3:PutObject",),
+    "CreateMultipartUpload": ("s3:PutObject",),
+    "DeleteObject": ("s3:DeleteObject",),
+    "GetObject": ("s3:GetObject",),
+    # Without the right to list, S3 says "forbidden" of an object that is not there.
+    "HeadObject": ("s3:GetObject", "s3:ListBucket"),
+    "ListObjectsV2": ("s3:ListBucket",),
+    "PutObject": ("s3:PutObject",),
+    "UploadPart": ("s3:PutObject",),
+}
+OF_BUCKET = frozenset({"s3:ListBucket"})
+KMS_ACTIONS: Mapping[Access, tuple[str, ...]] = {
+    "read": ("kms:Decrypt",),
+    "write": ("kms:Decrypt", "kms:GenerateDataKey"),
+}
+GCS_PERMISSIONS = {
+    "objects.delete": "storage.objects.delete",
+    "objects.get": "storage.objects.get",
+    "objects.insert": "storage.objects.create",
+    "objects.list": "storage.objects.list",
+}
+PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+def access_of(role: Role) -> Access:
+    """Whether a role reads or writes a run's objects."""
+    return "read" if role in READERS else "write"
+
+
+def partition_of(region: str | None) -> str:
+    """The first part of ARNs there."""
+    return next((p for start, p in PARTITIONS.items() if (region or "").startswith(start)), "aws")
+
+
+def s3_actions(role: Role) -> tuple[str, ...]:
+    """IAM actions of a role's recorded calls."""
+    calls = RECORDED["s3"][access_of(role)]
+    return tuple(sorted({action for call in calls for action in S3_ACTIONS[call]}))
+
+
+def s3_statement(actions: Iterable[str], place: BucketPlace) -> dict[str, Any]:
+    """One statement that permits actions of one resource: all of the bucket, or all of its objects."""
+    named = sorted(actions)
+    bucket = f"arn:{partition_of(place.region)}:s3:::{place.bucket}"
+    objects = f"{bucket}/{place.prefix}/*" if place.prefix else f"{bucket}/*"
+    resource = bucket if set(named) <= OF_BUCKET else objects
+    return {"Effect": "Allow", "Action": named, "Resource": resource}
+
+
+def s3_policy(place: BucketPlace, role: Role, key: str | None = None) -> dict[str, Any]:
+    """An IAM policy document. ``key``: the ARN of the bucket's KMS key, where it has one."""
+    actions = s3_actions(role)
+    groups = (
+        [one for one in actions if one not in OF_BUCKET],
+        [one for one in actions if one in OF_BUCKET],
+    )
+    statements = [s3_statement(group, place) for group in groups if group]
+    if key is not None:
+        allowed = list(KMS_ACTIONS[access_of(role)])
+        statements.append({"Effect": "Allow", "Action": allowed, "Resource": key})
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def gcs_permissions(role: Role) -> tuple[str, ...]:
+    """Permissions of a role's recorded calls."""
+    return tuple(sorted({GCS_PERMISSIONS[call] for call in RECORDED["gs"][access_of(role)]}))
+
+
+def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
+    """A custom role, and the condition of its binding at the bucket.
+
+    Listing is asked of the bucket, whose name no object's prefix begins with: it has a binding without the condition.
+    """
+    permissions = gcs_permissions(role)
+    of_objects = [one for one in permissions if one != "storage.objects.list"]
+    starts = f"projects/_/buckets/{place.bucket}/objects/{place.prefix}/"
+    bindings: list[dict[str, Any]] = [{"bucket": place.bucket, "permissions": of_objects}]
+    if place.prefix:
+        bindings[0]["condition"] = f"resource.name.startsWith('{starts}')"
+    if len(of_objects) < len(permissions):
+        bindings.append({"bucket": place.bucket, "permissions": ["storage.objects.list"]})
+    return {"bindings": bindings}
