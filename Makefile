@@ -20,7 +20,7 @@ HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --n
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run gpu test check test-long lint format generate verify bench docs constraints hashes clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run gpu test check test-long lint format generate verify bench docs site constraints hashes clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,9 @@ gpu: ## On a machine with a CUDA device: its tests and figures, resumable (GPU_P
 
 docs: setup ## Rewrite the tutorial's pictures from real runs
 	@$(BIN)/python docs/make_pictures.py
+
+site: setup ## Draw the documentation as a site: build/site/index.html
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site && echo "build/site/index.html"
 
 constraints: $(UV) ## Pin the newest versions that resolve together
 	@printf '%s\n' $(call ours,cpu) > build/constraints.in
