@@ -13,6 +13,7 @@ from jobs import read_job
 from one_process import OneProcess, move_config, plan_config
 from turns import Turns
 
+from rollout.common.parent_death import collect_from_here
 from rollout.data.rows.mapping import row_messages, training_messages
 from rollout.rendering import build_renderer
 from rollout_api.worker import WorkerConfig
@@ -54,6 +55,7 @@ def _first_tokens(config: WorkerConfig, run: OneProcess) -> list[int]:
 
 
 if __name__ == "__main__":
+    collect_from_here()  # as every worker does once it has imported
     with tempfile.TemporaryDirectory(prefix="rollout-bench-ours-") as name:
         turns = Turns()
         config = _config(sys.argv[1], Path(name))  # it opens episodes of its own
