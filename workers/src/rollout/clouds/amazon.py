@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from rollout.clouds.contract import BucketPlace, Explained, Role, Trouble
-from rollout.clouds.policies import s3_policy, s3_statement
+from rollout.clouds.contract import BucketPlace, Explained, Trouble
+from rollout.clouds.policies import s3_statement
 from rollout.clouds.tokens import read_token
 from rollout.doctor.judge import Diagnosis
 from rollout.objects.retry import Refused
@@ -140,10 +139,6 @@ class Amazon:
             return Explained(costs=NO_RUN, fix=EGRESS)
         fix = f"see whether a server of S3's protocol answers at {self.address(place)}"
         return Explained(costs=NO_RUN, fix=trouble.fix or fix)
-
-    def policy(self, place: BucketPlace, role: Role) -> Mapping[str, Any]:
-        """An IAM policy document."""
-        return s3_policy(place, role)
 
     def _judge_keys(self, *, hides: bool) -> Iterator[Diagnosis]:
         if hides:

@@ -6,9 +6,9 @@ Nothing here calls a network; a cloud's client library is loaded by the call tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from rollout.doctor.judge import Diagnosis
 from rollout.errors import RolloutError
@@ -81,10 +81,6 @@ class Cloud(Protocol):
 
     def explain(self, trouble: Trouble, verb: str, place: BucketPlace) -> Explained:
         """What a trouble at ``verb`` (of ``rollout.objects.places.probe_steps``, or ``identify``) means."""
-        ...
-
-    def policy(self, place: BucketPlace, role: Role) -> Mapping[str, Any]:
-        """The least policy with which a role's recorded calls are permitted there."""
         ...
 
 

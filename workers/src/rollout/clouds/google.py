@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.clouds.contract import BucketPlace, Explained, Role, Trouble
-from rollout.clouds.policies import gcs_policy
+from rollout.clouds.contract import BucketPlace, Explained, Trouble
 from rollout.doctor.judge import Diagnosis
 
 SOURCE = "credentials"
@@ -163,10 +162,6 @@ class Google:
             return Explained(costs=NO_RUN, fix=EGRESS)
         fix = f"see whether Google's storage API answers at {self.address(place)}"
         return Explained(costs=NO_RUN, fix=trouble.fix or fix)
-
-    def policy(self, place: BucketPlace, role: Role) -> Mapping[str, Any]:
-        """Permissions, and the conditions of their bindings."""
-        return gcs_policy(place, role)
 
 
 def _judge_file(path: str) -> Diagnosis:
