@@ -41,17 +41,16 @@ def check_values(source: RewardSource, given: Any, rows: Sequence[Row]) -> list[
     if len(given) != len(rows):
         what = "the samples of one group" if source.per_group else "completions"
         raise _bad(source, f"returned {len(given)} values for {len(rows)} {what}")
-    name, is_finite = source.name, math.isfinite
     return [
-        Valued(values={name: value})
-        if type(value) is float and is_finite(value)  # what nearly all are
-        else check_value(source, value, row, i)
+        check_value(source, value, row, i)
         for i, (value, row) in enumerate(zip(given, rows, strict=True))
     ]
 
 
 def check_value(source: RewardSource, value: Any, row: Row, index: int) -> Valued:
     """Those of one completion, the ``index``-th of its batch. Raises RewardError."""
+    if type(value) is float and math.isfinite(value):  # what nearly all are
+        return Valued(values={source.name: value})
     if not isinstance(value, Mapping):
         return Valued(values={source.name: _number(source, value, row, index)})
     if len(value) > NAMED_MAX:
@@ -98,6 +97,8 @@ def _cost(source: RewardSource, value: Any, row: Row, index: int) -> float:
 
 
 def _is_finite(value: Any) -> bool:
+    if type(value) is float:  # most are, and an abstract class takes its time to look
+        return math.isfinite(value)
     try:
         return isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond every float
