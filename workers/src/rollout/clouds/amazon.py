@@ -64,11 +64,6 @@ class Amazon:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return "AWS"
-
     def judge_source(self, now: float) -> Iterator[Diagnosis]:
         """The environment's part of the standard chain, in its order."""
         get = self._environ.get

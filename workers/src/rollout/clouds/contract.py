@@ -58,11 +58,6 @@ class Explained:
 class Cloud(Protocol):
     """One cloud, as the processes of one environment meet it."""
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        ...
-
     def judge_source(self, now: float) -> Iterator[Diagnosis]:
         """Where credentials come from, and what is wrong with that before anybody is asked. ``now``: Unix seconds."""
         ...

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rollout.clouds.contract import BucketPlace, Explained, Trouble
+from rollout.clouds.policies import gcs_binding
 from rollout.doctor.judge import Diagnosis
 
 SOURCE = "credentials"
@@ -90,11 +91,6 @@ class Google:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return "Google Cloud"
 
     def judge_source(self, now: float) -> Iterator[Diagnosis]:
         """The environment's part of application default credentials, in its order."""
@@ -182,10 +178,7 @@ def _judge_file(path: str) -> Diagnosis:
 def _grant(permission: str, place: BucketPlace) -> str:
     if not permission:
         return "see the identity's roles"
-    binding: dict[str, Any] = {"bucket": place.bucket, "permissions": [permission]}
-    if place.prefix and permission != "storage.objects.list":
-        starts = f"projects/_/buckets/{place.bucket}/objects/{place.prefix}/"
-        binding["condition"] = f"resource.name.startsWith('{starts}')"
+    binding = gcs_binding([permission], place)
     return f"grant {permission} by a role at the bucket: {json.dumps(binding)}"
 
 

@@ -45,7 +45,7 @@ S3_ACTIONS = {
     "PutObject": ("s3:PutObject",),
     "UploadPart": ("s3:PutObject",),
 }
-OF_BUCKET = frozenset({"s3:ListBucket"})
+OF_S3_BUCKET = frozenset({"s3:ListBucket"})
 KMS_ACTIONS: Mapping[Access, tuple[str, ...]] = {
     "read": ("kms:Decrypt",),
     "write": ("kms:Decrypt", "kms:GenerateDataKey"),
@@ -56,6 +56,7 @@ GCS_PERMISSIONS = {
     "objects.insert": "storage.objects.create",
     "objects.list": "storage.objects.list",
 }
+OF_GCS_BUCKET = frozenset({"storage.objects.list"})
 PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
@@ -80,18 +81,14 @@ def s3_statement(actions: Iterable[str], place: BucketPlace) -> dict[str, Any]:
     named = sorted(actions)
     bucket = f"arn:{partition_of(place.region)}:s3:::{place.bucket}"
     objects = f"{bucket}/{place.prefix}/*" if place.prefix else f"{bucket}/*"
-    resource = bucket if set(named) <= OF_BUCKET else objects
+    resource = bucket if set(named) <= OF_S3_BUCKET else objects
     return {"Effect": "Allow", "Action": named, "Resource": resource}
 
 
 def s3_policy(place: BucketPlace, role: Role, key: str | None = None) -> dict[str, Any]:
     """An IAM policy document. ``key``: the ARN of the bucket's KMS key, where it has one."""
-    actions = s3_actions(role)
-    groups = (
-        [one for one in actions if one not in OF_BUCKET],
-        [one for one in actions if one in OF_BUCKET],
-    )
-    statements = [s3_statement(group, place) for group in groups if group]
+    groups = _by_resource(s3_actions(role), OF_S3_BUCKET)
+    statements = [s3_statement(group, place) for group in groups]
     if key is not None:
         allowed = list(KMS_ACTIONS[access_of(role)])
         statements.append({"Effect": "Allow", "Action": allowed, "Resource": key})
@@ -103,17 +100,28 @@ def gcs_permissions(role: Role) -> tuple[str, ...]:
     return tuple(sorted({GCS_PERMISSIONS[call] for call in RECORDED["gs"][access_of(role)]}))
 
 
-def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
-    """A custom role, and the condition of its binding at the bucket.
+def gcs_binding(permissions: Iterable[str], place: BucketPlace) -> dict[str, Any]:
+    """One binding at the bucket that permits all of it, or all below the prefix.
 
-    Listing is asked of the bucket, whose name no object's prefix begins with: it has a binding without the condition.
+    Listing is asked of the bucket, whose name no object's prefix begins with: it has no condition.
     """
-    permissions = gcs_permissions(role)
-    of_objects = [one for one in permissions if one != "storage.objects.list"]
-    starts = f"projects/_/buckets/{place.bucket}/objects/{place.prefix}/"
-    bindings: list[dict[str, Any]] = [{"bucket": place.bucket, "permissions": of_objects}]
-    if place.prefix:
-        bindings[0]["condition"] = f"resource.name.startsWith('{starts}')"
-    if len(of_objects) < len(permissions):
-        bindings.append({"bucket": place.bucket, "permissions": ["storage.objects.list"]})
-    return {"bindings": bindings}
+    named = list(permissions)
+    binding: dict[str, Any] = {"bucket": place.bucket, "permissions": named}
+    if place.prefix and set(named) != OF_GCS_BUCKET:
+        starts = f"projects/_/buckets/{place.bucket}/objects/{place.prefix}/"
+        binding["condition"] = f"resource.name.startsWith('{starts}')"
+    return binding
+
+
+def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
+    """A custom role, and the conditions of its bindings at the bucket."""
+    groups = _by_resource(gcs_permissions(role), OF_GCS_BUCKET)
+    return {"bindings": [gcs_binding(group, place) for group in groups]}
+
+
+def _by_resource(named: Iterable[str], of_bucket: frozenset[str]) -> list[list[str]]:
+    """Those of objects, then those of the bucket itself; no group is empty."""
+    objects, bucket = [], []
+    for one in named:
+        (bucket if one in of_bucket else objects).append(one)
+    return [group for group in (objects, bucket) if group]

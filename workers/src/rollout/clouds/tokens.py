@@ -19,7 +19,6 @@ class TokenClaims(msgspec.Struct, kw_only=True):
     aud: str | list[str] = ""
     exp: float | None = None
     sub: str = ""
-    iss: str = ""
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -31,7 +30,6 @@ class TokenClaims(msgspec.Struct, kw_only=True):
 class ProjectedToken:
     """A token's file. ``error``: why it cannot be used, else ``claims`` are there."""
 
-    path: str
     error: str = ""
     claims: TokenClaims | None = None
 
@@ -42,14 +40,14 @@ def read_token(path: str) -> ProjectedToken:
         with Path(path).open("rb") as file:
             data = file.read(TOKEN_BYTES_MAX + 1)
     except OSError as error:
-        return ProjectedToken(path=path, error=error.strerror or type(error).__name__)
+        return ProjectedToken(error=error.strerror or type(error).__name__)
     if len(data) > TOKEN_BYTES_MAX:
-        return ProjectedToken(path=path, error=f"more than {TOKEN_BYTES_MAX:,} bytes")
+        return ProjectedToken(error=f"more than {TOKEN_BYTES_MAX:,} bytes")
     parts = data.strip().split(b".")
     if len(parts) != NUM_PARTS:
-        return ProjectedToken(path=path, error="no JSON Web Token" if data.strip() else "empty")
+        return ProjectedToken(error="no JSON Web Token" if data.strip() else "empty")
     try:
         body = base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4))
-        return ProjectedToken(path=path, claims=msgspec.json.decode(body, type=TokenClaims))
+        return ProjectedToken(claims=msgspec.json.decode(body, type=TokenClaims))
     except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
-        return ProjectedToken(path=path, error="no JSON Web Token")
+        return ProjectedToken(error="no JSON Web Token")
