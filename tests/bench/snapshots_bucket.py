@@ -19,6 +19,7 @@ from figures import Figure, level, ratio
 
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY / "e2e"), str(REPOSITORY / "tests/rollout/objects")]
+sys.path.append(str(REPOSITORY / "tests"))
 
 import pytest
 from objects_kit import bucket_store, s3_client, set_credentials, versity_server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from base64 import urlsafe_b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import time
 from urllib.parse import parse_qs, urlsplit
+
+from loopback import serving
 
 ARN = "arn:aws:sts::111122223333:assumed-role/research-learner/pod"
 ROLE_ARN = "arn:aws:iam::111122223333:role/research-learner"
@@ -123,16 +124,9 @@ def fake_cloud():
     cloud = FakeCloud()
     handler = type("Handler", (_Handler,), {"cloud": cloud})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
     cloud.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield cloud
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
 
 
 def write_token(path, **claims) -> str:

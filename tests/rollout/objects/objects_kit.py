@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
+from loopback import serving
 
 from cluster import build
 from cluster.control.ports import find_free_port
@@ -311,16 +312,9 @@ def proxy_before(upstream: str):
     proxy = Proxy(upstream)
     handler = type("Handler", (_Handler,), {"proxy": proxy})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
     proxy.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
 
 
 def says(status: int, code: str) -> Fault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from loopback import serving
 
 
 @dataclass
@@ -75,16 +75,9 @@ def web_server(folder: Path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(web.certificate, folder / "key.pem")
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.daemon_threads = True
     web.url = f"https://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield web
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
 
 
 def _certify(folder: Path) -> Path:
