@@ -18,7 +18,6 @@ html_title = "rollout"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
-html_last_updated_fmt = None
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

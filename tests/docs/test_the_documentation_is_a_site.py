@@ -29,6 +29,16 @@ def test_every_page_is_drawn_and_can_be_searched(tmp_path):
     assert '"reference/python"' in searched
 
 
+def draw_small(folder, pages):
+    """A site of an index and these pages, drawn as ours is; below ``folder`` / ``site``."""
+    docs = folder / "docs"
+    docs.mkdir()
+    copyfile(ROOT / "docs" / "conf.py", docs / "conf.py")
+    for name, text in {"README.md": INDEX, **pages}.items():
+        (docs / name).write_text(text, encoding="utf-8")
+    return draw(docs, folder / "site")
+
+
 @pytest.mark.parametrize(
     ("pages", "says"),
     [
@@ -39,30 +49,19 @@ def test_every_page_is_drawn_and_can_be_searched(tmp_path):
     ids=["no such page", "no such heading", "in no list of the index"],
 )
 def test_what_leads_nowhere_ends_the_build_by_name(pages, says, tmp_path):
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    copyfile(ROOT / "docs" / "conf.py", docs / "conf.py")
-    for name, text in {"README.md": INDEX, **pages}.items():
-        (docs / name).write_text(text, encoding="utf-8")
-
-    done = draw(docs, tmp_path / "site")
+    done = draw_small(tmp_path, pages)
 
     assert done.returncode != 0
     assert says in done.stderr
 
 
 def test_folders_and_pages_outside_of_the_site_are_named_without_a_link(tmp_path):
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    copyfile(ROOT / "docs" / "conf.py", docs / "conf.py")
     (tmp_path / "OUTSIDE.md").write_text("# Outside\n", encoding="utf-8")
-    (docs / "README.md").write_text(INDEX, encoding="utf-8")
     text = (
         "# First\n\n[this page](../OUTSIDE.md), [this folder](..), [the web](https://a.example)\n"
     )
-    (docs / "first.md").write_text(text, encoding="utf-8")
 
-    done = draw(docs, tmp_path / "site")
+    done = draw_small(tmp_path, {"first.md": text})
 
     assert done.returncode == 0, done.stderr
     html = (tmp_path / "site" / "first.html").read_text("utf-8")
