@@ -60,6 +60,24 @@ def test_the_digest_changes_with_the_description_alone():
     assert FunctionTool(other, name="a").spec.digest == FunctionTool(other, name="a").spec.digest
 
 
+def test_what_a_method_says_is_read_once_for_all_episodes_and_is_not_that_of_another():
+    class Weather:
+        def at(self, city: str) -> str:
+            """The weather."""
+            return city
+
+        def on(self, /, day: int) -> str:
+            """The day's."""
+            return str(day)
+
+    one, other = (FunctionTool(Weather().at).spec for _ in range(2))
+    assert one.parameters is other.parameters
+    assert set(one.parameters["properties"]) == {"city"}
+    assert set(FunctionTool(Weather().on).spec.parameters["properties"]) == {"day"}
+    with pytest.raises(SpecError, match="parameter 'self' has no type"):
+        FunctionTool(Weather.at)
+
+
 def untyped(city) -> str:
     return city
 

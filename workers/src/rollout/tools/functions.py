@@ -11,6 +11,8 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -21,6 +23,8 @@ from rollout.turns import ToolSpec
 
 HUNG_MAX = 64
 """Threads of this process that may be left to functions which never return."""
+FORMS_MAX = 256
+"""Functions whose forms are kept."""
 _hung: set[threading.Thread] = set()
 
 
@@ -38,11 +42,12 @@ class FunctionTool:
         self._function = function
         self._close = close
         self.traits = traits or ToolTraits()
-        self._arguments = arguments_model(function)
+        form = read_form(function)
+        self._arguments = form.arguments
         self.spec = ToolSpec(
             name=name or function.__name__,
-            description=_description(function),
-            parameters=_schema(self._arguments),
+            description=form.description,
+            parameters=form.parameters,
         )
 
     async def call(self, arguments: Mapping[str, Any], key: str) -> ToolAnswer:
@@ -79,12 +84,50 @@ class FunctionTool:
                 await answer
 
 
-def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
-    """The function's arguments as a model. Raises SpecError naming a parameter without a type."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolForm:
+    """What a function's text says of it: how its arguments are checked, and what the policy is told."""
+
+    arguments: type[BaseModel]
+    parameters: Mapping[str, Any]
+    description: str
+
+
+def read_form(function: Callable[..., Any]) -> ToolForm:
+    """The form of a function; of one function, and of the methods of one class, it is made once, not for every episode.
+
+    Raises SpecError naming a parameter without a type.
+    """
+    if inspect.ismethod(function):
+        return _known_form(function.__func__, is_method=True)
+    read = _known_form if inspect.isfunction(function) else _read_form
+    return read(function, is_method=False)
+
+
+def _read_form(function: Callable[..., Any], *, is_method: bool) -> ToolForm:
     what = f"tool {getattr(function, '__name__', function)!r}"
+    fields = _fields(function, what, is_method=is_method)
+    try:
+        made = create_model(
+            "Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields
+        )
+        schema = made.model_json_schema()
+    except Exception as error:  # what a type of the user's raises
+        raise SpecError(f"{what}: its types cannot be written as a JSON schema: {error}") from error
+    # Without titles, which say nothing that a name does not.
+    return ToolForm(
+        arguments=made, parameters=dict(_untitled(schema)), description=_description(function)
+    )
+
+
+_known_form = lru_cache(maxsize=FORMS_MAX)(_read_form)
+
+
+def _fields(function: Callable[..., Any], what: str, *, is_method: bool) -> dict[str, Any]:
+    """Type and default of each parameter that the policy gives."""
     try:
         hints = get_type_hints(function, include_extras=True)
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())[is_method:]
     except (NameError, TypeError, ValueError) as error:
         raise SpecError(f"{what}: its signature cannot be read: {error}") from error
     fields: dict[str, Any] = {}
@@ -96,24 +139,12 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
                 f"{what}: parameter {one.name!r} has no type; write one, such as {one.name}: str"
             )
         fields[one.name] = (hints[one.name], ... if one.default is one.empty else one.default)
-    try:
-        made = create_model(
-            "Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields
-        )
-        made.model_json_schema()
-    except Exception as error:  # what a type of the user's raises
-        raise SpecError(f"{what}: its types cannot be written as a JSON schema: {error}") from error
-    return made
+    return fields
 
 
 def _description(function: Callable[..., Any]) -> str:
     written = inspect.getdoc(function) or ""
     return " ".join(written.split("\n\n", 1)[0].split())
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Without titles, which say nothing that a name does not."""
-    return dict(_untitled(model.model_json_schema()))
 
 
 def _untitled(schema: Any, *, names: bool = False) -> Any:
