@@ -1,6 +1,7 @@
 """The process that sandboxes are forked from, as it is held outside: one bubblewrap for all of a maker's (``zygote.py``).
 
 It ends when its control socket closes, by our death too, and all its sandboxes with it. Safe from threads and event loops.
+Who asks twice for the same limits is taken to ask again: the next sandbox comes up while the one before works.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import asyncio
 import base64
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +39,9 @@ class Zygote:
     def __init__(self, argv: Sequence[str], held: Sequence[int], seccomp: bytes) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        self._lock = threading.Lock()
+        self._spare: tuple[bytes, socket.socket] | None = None
+        self._asked_last: bytes | None = None
         with theirs:
             self._process = subprocess.Popen(
                 argv,
@@ -64,25 +70,53 @@ class Zygote:
 
     async def fork(self, limits: bytes) -> ForkedSandboxProcess:
         """Process 1 of a sandbox, which has heard its limits as JSON. Raises InfrastructureError."""
+        try:
+            spare = self._take_spare(limits)
+            if spare is not None:
+                pidfd = await _begin(spare)
+                if not _has_ended(pidfd):
+                    return await self._hold(spare, pidfd)
+                spare.close()
+                os.close(pidfd)
+            fresh = self._ask(limits)
+            return await self._hold(fresh, await _begin(fresh))
+        except (OSError, TimeoutError) as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, 1.0)
+            raise InfrastructureError(self.last_words or str(error)) from error
+
+    def _ask(self, limits: bytes) -> socket.socket:
+        """Our end of the channel of a sandbox that comes up from now on; closed, it ends. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         try:
             with theirs:
                 socket.send_fds(self._control, [limits], [theirs.fileno()])
-            pidfd = await asyncio.wait_for(_receive_pidfd(ours), START_SECONDS_MAX)
-            return ForkedSandboxProcess(self, pidfd, *await asyncio.open_unix_connection(sock=ours))
-        except (OSError, TimeoutError) as error:
-            ours.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self._process.wait, 1.0)
-            raise InfrastructureError(self.last_words or str(error)) from error
         except BaseException:
             ours.close()
             raise
+        return ours
+
+    def _take_spare(self, limits: bytes) -> socket.socket | None:
+        """The one that is kept for these limits, with another in its place. Raises OSError."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+            if limits == self._asked_last:
+                self._spare = (limits, self._ask(limits))
+            self._asked_last = limits
+        if spare is None or spare[0] == limits:
+            return spare and spare[1]
+        spare[1].close()
+        return None
+
+    async def _hold(self, ours: socket.socket, pidfd: int) -> ForkedSandboxProcess:
+        return ForkedSandboxProcess(self, pidfd, *await asyncio.open_unix_connection(sock=ours))
 
     def close(self) -> None:
         """End it, and all sandboxes that it has; idempotent."""
         self._control.close()
+        if self._spare is not None:
+            self._spare[1].close()
         try:
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -128,6 +162,21 @@ class ForkedSandboxProcess:
     async def last_words(self) -> str:
         """What it said of why it did not come up."""
         return "" if self._zygote.is_alive else self._zygote.last_words
+
+
+async def _begin(ours: socket.socket) -> int:
+    """The descriptor of its process 1; the channel is closed where there is none. Raises OSError, TimeoutError."""
+    try:
+        return await asyncio.wait_for(_receive_pidfd(ours), START_SECONDS_MAX)
+    except BaseException:
+        ours.close()
+        raise
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def _receive_pidfd(channel: socket.socket) -> int:

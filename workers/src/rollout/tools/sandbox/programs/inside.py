@@ -15,7 +15,7 @@ import resource
 import select
 import signal
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 TICK_SECONDS = 0.02
 REAP_SECONDS_MAX = 10.0
@@ -23,6 +23,8 @@ CHUNK_BYTES = 1 << 16
 FRAME_BYTES_MAX = 8 << 20
 WRITABLE = ("/box", "/tmp", "/dev/shm")
 PR_SET_DUMPABLE = 4
+NICENESS = 10
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM)
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/box",
@@ -34,8 +36,9 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-
 Frame = Dict[str, Any]
+Streams = Tuple[int, int, int]
+Starter = Callable[[Frame, Frame, Streams], int]
 
 
 class KeptBytes:
@@ -70,33 +73,37 @@ def main() -> None:
     serve_commands(limits)
 
 
-def serve_commands(limits: Frame) -> None:
-    """Say that this is up, and run what is asked for."""
+def fork(request: Frame, limits: Frame, streams: Streams) -> int:
+    """The command, begun as a copy of this process; its process."""
+    pid = os.fork()
+    if pid == 0:
+        become(request, limits, streams)
+    return pid
+
+
+def serve_commands(limits: Frame, start: Starter = fork) -> None:
+    """Say that this is up, and run what is asked for; ``start`` begins a command."""
     write_frame({"ready": True})
     for _ in range(limits["commands"]):
         request = read_frame()
-        write_frame(run(request, limits))
+        write_frame(run(request, limits, start))
 
 
 def be_first() -> None:
     """Be process 1 as those that it watches see it."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # process 1 hears from inside what it has a handler for
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # heard from inside where it has a handler
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 2)
 
 
-def run(request: Frame, limits: Frame) -> Frame:
+def run(request: Frame, limits: Frame, start: Starter = fork) -> Frame:
     """One command, and the end of all that it started."""
     into, feed = os.pipe()
     out, outs = os.pipe()
     err, errs = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        become(request, limits, (into, outs, errs))
+    pid = start(request, limits, (into, outs, errs))
     for descriptor in (into, outs, errs):
         os.close(descriptor)
     kept = {out: KeptBytes(limits["output_bytes"]), err: KeptBytes(limits["output_bytes"])}
@@ -121,17 +128,17 @@ def run(request: Frame, limits: Frame) -> Frame:
     }
 
 
-def become(request: Frame, limits: Frame, streams: tuple[int, int, int]) -> None:
+def become(request: Frame, limits: Frame, streams: Streams) -> None:
     """The child's side: bounded, then another program. Never returns."""
     try:
         os.setsid()
         for place, descriptor in enumerate(streams):
             os.dup2(descriptor, place)
         os.closerange(3, 4096)
-        os.nice(10)
+        os.nice(NICENESS)
         bound(request, limits)
         os.chdir("/box")
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
+        for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         environment = {**ENVIRONMENT, **request.get("environment", {})}
         os.execve(request["argv"][0], request["argv"], environment)  # noqa: S606 - this is what it is for
@@ -143,18 +150,30 @@ def become(request: Frame, limits: Frame, streams: tuple[int, int, int]) -> None
 
 def bound(request: Frame, limits: Frame) -> None:
     """The kernel's limits of one process, which its children have too."""
-    processor = int(request.get("processor_seconds", request["seconds"])) + 2
-    bounds = {
+    set_bounds({**bounds_of(limits), resource.RLIMIT_CPU: processor_seconds(request)})
+
+
+def processor_seconds(request: Frame) -> int:
+    """What one process of a command may take of a processor; the command's own deadline is earlier."""
+    return int(request.get("processor_seconds", request["seconds"])) + 2
+
+
+def bounds_of(limits: Frame) -> dict[int, int]:
+    """Those that are the same for every command."""
+    return {
         resource.RLIMIT_AS: 2 * limits["memory_bytes"],
         resource.RLIMIT_FSIZE: limits["disk_bytes"],
         resource.RLIMIT_NOFILE: limits["open_files"],
         resource.RLIMIT_NPROC: limits["processes"],
-        resource.RLIMIT_CPU: processor,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_STACK: 8 << 20,
     }
+
+
+def set_bounds(bounds: dict[int, int]) -> None:
+    """Set each, or what there is where that is less."""
     for name, wanted in bounds.items():
         hard = resource.getrlimit(name)[1]
         value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -306,6 +325,10 @@ def field_bytes(path: str, names: tuple[str, ...]) -> int:
 
 def end_everything() -> int:
     """Kill whatever runs beside this process; how many there were."""
+    try:
+        os.kill(-1, 0)
+    except ProcessLookupError:
+        return 0
     left = 0
     for name in os.listdir("/proc"):
         if name.isdigit() and name != "1":
