@@ -188,6 +188,7 @@ def launch(
         return None
     if detach:
         go_on_alone(run_dir, output)
+    from rollout.cli.starting.notices import heeding_notices
     from rollout.common.stacks import show_on_signal
     from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
@@ -195,14 +196,15 @@ def launch(
 
     show_on_signal()
     hide_memory()  # the person's environment holds more than they gave to the code of a manifest
-    return run_manifest(
-        documents,
-        resume=resume,
-        run_dir=run_dir,
-        progress="plain" if output is OutputFormat.json else True,
-        report=None if _answers_rows(documents) else write_report,
-        snapshots=snapshots,
-    )
+    with heeding_notices(documents):
+        return run_manifest(
+            documents,
+            resume=resume,
+            run_dir=run_dir,
+            progress="plain" if output is OutputFormat.json else True,
+            report=None if _answers_rows(documents) else write_report,
+            snapshots=snapshots,
+        )
 
 
 def serves(document: dict[str, Any]) -> bool:
