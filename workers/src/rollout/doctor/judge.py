@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rollout.doctor.facts import Device, Folder, MachineFacts
+from rollout.engines.sglang.serving_command import PYTHON, SGLANG_READ, UNPROVEN
 
 State = Literal["ok", "lack", "broken"]
 GIB = 1024**3
@@ -211,6 +212,22 @@ def _vllm(facts: MachineFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(name="vLLM", state="ok", found=f"{version} for cpu" if for_cpu else version)
 
 
+def _sglang(facts: MachineFacts) -> Iterator[Diagnosis]:
+    found, name = facts.sglang, "SGLang"
+    fix = f"install sglang {SGLANG_READ} in an environment of its own, and set {PYTHON} to its interpreter"
+    if not found.python:
+        costs = "`rollout infer serve --engine sglang` is refused; nothing else asks for it"
+        yield Diagnosis(name=name, state="lack", found="none is named", costs=costs, fix=fix)
+    elif found.error:
+        costs = "`rollout infer serve --engine sglang` does not start"
+        yield Diagnosis(name=name, state="broken", found=found.error, costs=costs, fix=fix)
+    elif found.version != SGLANG_READ:
+        costs = f"its options and answers may be others: ours were read in {SGLANG_READ}"
+        yield Diagnosis(name=name, state="lack", found=found.version, costs=costs, fix=fix)
+    else:
+        yield Diagnosis(name=name, state="ok", found=f"{found.version}; {UNPROVEN}")
+
+
 def _sandbox(facts: MachineFacts) -> Iterator[Diagnosis]:
     if facts.sandbox:
         costs = "tools that run what the policy writes are refused"
@@ -287,6 +304,7 @@ RULES: tuple[Callable[[MachineFacts], Iterator[Diagnosis]], ...] = (
     _torch,
     _devices,
     _vllm,
+    _sglang,
     _sandbox,
     _images,
     _hub,

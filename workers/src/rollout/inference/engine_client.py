@@ -1,4 +1,4 @@
-"""Requests to an engine over its Unix socket: one connection each, whose events are handed on as they come, without a task for each.
+"""Requests to an engine over its socket: one connection each, whose events are handed on as they come, without a task for each.
 
 A general HTTP client wakes a task for every piece of an answer, which is most of what a streamed event cost a gateway; here
 the bytes go from the socket's callback to whoever takes them. What is parsed is HTTP's framing, by httptools. A connection is not
@@ -15,6 +15,8 @@ import httptools
 
 CONNECT_SECONDS_MAX = 2.0
 ANSWER_BYTES_MAX = 64 << 20
+LOOPBACK = "127.0.0.1:"
+"""How the address of an engine begins that knows no Unix sockets."""
 
 
 class EngineLost(Exception):  # noqa: N818 - a state
@@ -47,18 +49,24 @@ class EngineAnswer(asyncio.Protocol):
     async def ask(
         cls, socket: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Self:
-        """Connect and send; the answer's head comes later. Raises EngineLost."""
+        """Connect to ``socket``, a path or ``127.0.0.1:PORT``, and send; the answer's head comes later. Raises EngineLost."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                transport, answer = await asyncio.get_running_loop().create_unix_connection(
-                    cls, socket
-                )
+                transport, answer = await cls._connect(socket)
         except (OSError, TimeoutError) as error:
             raise EngineLost(str(error)) from error
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"{method} {path} HTTP/1.1\r\nHost: engine\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
         transport.write(head.encode() + body)
         return answer
+
+    @classmethod
+    async def _connect(cls, socket: str) -> tuple[asyncio.Transport, Self]:
+        loop = asyncio.get_running_loop()
+        if socket.startswith(LOOPBACK):
+            host, _, port = socket.partition(":")
+            return await loop.create_connection(cls, host, int(port))
+        return await loop.create_unix_connection(cls, socket)
 
     async def head(self) -> int:
         """The status, when it is there."""

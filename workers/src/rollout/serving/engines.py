@@ -1,18 +1,20 @@
-"""The processes behind one version: embedded engines or vLLM servers, kept alive within bounds.
+"""The processes behind one version: embedded engines, vLLM's or SGLang's servers, kept alive within bounds.
 
-Each listens on a socket in a folder of its own. One that ends is started again with a growing pause; one that cannot live ends the
+Each listens on a socket in a folder of its own; SGLang's on a port of loopback, with a key. One that ends is started again with a growing pause; one that cannot live ends the
 version. Must be called from one thread that outlives them (``rollout.common.child_processes``).
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import httpx
 import msgspec
@@ -26,6 +28,14 @@ from rollout.common.child_processes import (
     start_process,
 )
 from rollout.common.restarts import GiveUp, ProcessEnd, RestartRules, plan_restart
+from rollout.engines.served.slots import count_slots
+from rollout.engines.sglang.serving_command import (
+    LOOPBACK,
+    PRIVATE,
+    SglangSettings,
+    find_python,
+    write_command,
+)
 from rollout.engines.vllm.attached import (
     AttachedProcess,
     ask_for_gateways_server,
@@ -41,13 +51,17 @@ from rollout.models.files import default_cache_dir
 from rollout.models.pooled import TASKS, Task, read_pooled
 from rollout.models.shapes import read_shape
 from rollout.rendering.pairs import server_template
+from rollout.serving.ports import free_port
 from rollout.serving.targets import ReadyModel
 
 EMBEDDED_MODULE = "rollout.entrypoints.serving.embedded"
 STOP_SECONDS = 10.0
 HEALTH_SECONDS_MAX = 2.0
 EMBEDDED_SAMPLES = 16
-VLLM_CONTEXT_MAX = 32_768
+CONTEXT_MAX = 32_768
+"""Of a server, where nobody says more."""
+SERVER_SEQUENCES = 256
+"""That a server on a device decodes together, where nobody says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +72,7 @@ class EngineChoice:
     keeps it alive. ``memory_fraction`` is of a device's memory. ``task`` None: what each model's files say that it is for.
     """
 
-    kind: Literal["embedded", "vllm"] = "embedded"
+    kind: Literal["embedded", "vllm", "sglang"] = "embedded"
     replicas: int = 1
     threads: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
@@ -71,6 +85,15 @@ class EngineChoice:
     memory_fraction: float = 0.9
     beside: Path | None = None
     task: Task | None = None
+
+
+class PlannedEngine(NamedTuple):
+    """What starts an engine, how many requests it answers at once, where it listens, and the key that it asks for."""
+
+    start: Callable[[], EngineProcess]
+    slots: int
+    socket: str
+    key: str = ""
 
 
 class EngineProcess(Protocol):
@@ -155,7 +178,7 @@ class VersionEngines:
 
     def healthy(self) -> bool:
         """Whether every engine answers its health check."""
-        return all(_answers(Path(one.replica.socket)) for one in self._kept)
+        return all(_answers(one.replica.socket) for one in self._kept)
 
     def stop(self) -> None:
         """End all and remove their folder. Idempotent."""
@@ -168,22 +191,22 @@ class VersionEngines:
         folder.mkdir(mode=0o700)
         name = f"{self.model.name.replace('/', '_')}-{place}"
         log = self._logs / f"{name}.log"
-        start, slots = WAYS[self.choice.kind].plan(self, folder, log)
-        beside = self.choice.beside
-        private = folder if beside is None else server_folder(beside)
-        replica = EngineReplica(name=name, socket=str(socket_path(private)), slots=slots)
+        planned = WAYS[self.choice.kind].plan(self, folder, log)
+        replica = EngineReplica(
+            name=name, socket=planned.socket, slots=planned.slots, key=planned.key
+        )
         log_start = log_size(log)
         return _Kept(
             replica=replica,
             log=log,
-            start=start,
-            process=start(),
+            start=planned.start,
+            process=planned.start(),
             began_at=time.monotonic(),
             log_start=log_start,
         )
 
-    def plan_embedded(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
-        """What starts an embedded engine, and how many samples it decodes at once."""
+    def plan_embedded(self, folder: Path, log: Path) -> PlannedEngine:
+        """An embedded engine; it decodes so many samples at once."""
         samples = self.choice.max_num_seqs or EMBEDDED_SAMPLES
         settings = EmbeddedSettings(
             model=str(self.model.folder),
@@ -202,14 +225,15 @@ class VersionEngines:
             arguments=("--config", str(config)),
             log=log,
         )
-        return lambda: _EmbeddedProcess(spec), samples
+        return PlannedEngine(lambda: _EmbeddedProcess(spec), samples, settings.socket)
 
-    def plan_vllm(self, folder: Path, log: Path) -> tuple[Callable[[], EngineProcess], int]:
-        """What starts a vLLM server, and how many requests it is given at once."""
+    def plan_vllm(self, folder: Path, log: Path) -> PlannedEngine:
+        """A vLLM server."""
         settings = self._vllm_settings()
         if (shared := self.choice.beside) is not None:
             ask_for_gateways_server(settings, shared)
-            return lambda: AttachedProcess(shared), settings.slots
+            socket = str(socket_path(server_folder(shared)))
+            return PlannedEngine(lambda: AttachedProcess(shared), settings.slots, socket)
         argv, env = build_serving_command(settings, folder)
 
         def start() -> EngineProcess:
@@ -218,14 +242,47 @@ class VersionEngines:
                 argv, env, log_path=log, work_dir=folder, grace_seconds=STOP_SECONDS
             )
 
-        return start, settings.slots
+        return PlannedEngine(start, settings.slots, str(socket_path(folder)))
+
+    def plan_sglang(self, folder: Path, log: Path) -> PlannedEngine:
+        """An SGLang server of another environment. Raises SpecError where there is none, or no device is to be used."""
+        choice, model = self.choice, self.model
+        if choice.device != "cuda":
+            raise SpecError(
+                "the sglang engine: SGLang's release has no build for processors; add --device cuda"
+            )
+        seqs = choice.max_num_seqs or SERVER_SEQUENCES
+        slots = count_slots(seqs)
+        settings = SglangSettings(
+            python=find_python(os.environ),
+            model_dir=model.folder,
+            name=model.name,
+            port=free_port(LOOPBACK),
+            key=secrets.token_hex(32),
+            max_model_length=choice.max_model_length or min(model.context_tokens, CONTEXT_MAX),
+            max_num_seqs=seqs,
+            queued_max=slots,
+            tensor_parallel=choice.tensor_parallel,
+            threads=choice.threads,
+            tool_parser=choice.tool_parser,
+            cache_dir=default_cache_dir() / "sglang",
+        )
+        argv, env = write_command(settings, folder)
+        log.touch(mode=PRIVATE)
+
+        def start() -> EngineProcess:
+            return GuardedProcess(
+                argv, env, log_path=log, work_dir=folder, grace_seconds=STOP_SECONDS
+            )
+
+        return PlannedEngine(start, slots, f"{LOOPBACK}:{settings.port}", settings.key)
 
     def _vllm_settings(self) -> ServingSettings:
         choice, model = self.choice, self.model
         pooled = None if model.task == "generate" else read_pooled(model.folder, model.task)
-        length = choice.max_model_length or min(model.context_tokens, VLLM_CONTEXT_MAX)
+        length = choice.max_model_length or min(model.context_tokens, CONTEXT_MAX)
         cpu = choice.device == "cpu"
-        seqs = choice.max_num_seqs or (16 if cpu else 256)
+        seqs = choice.max_num_seqs or (16 if cpu else SERVER_SEQUENCES)
         cache = 0
         if cpu and not (pooled is not None and pooled.looks_ahead):  # an encoder has no cache
             elements = read_shape(model.folder).kv_elements_per_token
@@ -270,21 +327,26 @@ class VersionEngines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWay:
-    """How one engine serves: what starts a replica and how many it answers at once; whether it takes a cache salt.
+    """How one engine serves: how a replica is planned; whether it takes a cache salt.
 
-    ``has_server_flags``: it is a server of its own, whose device, length, parser and further flags may be named. ``tasks``: what
-    it can do, one for each server.
+    ``flags``: those of ``rollout infer serve`` that it has beyond what all have. ``tasks``: what it can do, one for each server.
     """
 
-    plan: Callable[[VersionEngines, Path, Path], tuple[Callable[[], EngineProcess], int]]
+    plan: Callable[[VersionEngines, Path, Path], PlannedEngine]
     salted: bool
-    has_server_flags: bool
+    flags: frozenset[str] = frozenset()
     tasks: tuple[Task, ...] = TASKS
 
 
+SERVER_FLAGS = frozenset({"--device", "--max-model-length", "--tool-call-parser"})
 WAYS = {
-    "embedded": ServingWay(plan=VersionEngines.plan_embedded, salted=False, has_server_flags=False),
-    "vllm": ServingWay(plan=VersionEngines.plan_vllm, salted=True, has_server_flags=True),
+    "embedded": ServingWay(plan=VersionEngines.plan_embedded, salted=False),
+    "vllm": ServingWay(
+        plan=VersionEngines.plan_vllm, salted=True, flags=SERVER_FLAGS | {"--vllm-argument"}
+    ),
+    "sglang": ServingWay(
+        plan=VersionEngines.plan_sglang, salted=True, flags=SERVER_FLAGS, tasks=("generate",)
+    ),
 }
 """By the engine's name."""
 
@@ -302,9 +364,10 @@ def _pair_template(model: ReadyModel) -> str:
     return (server_template(model.folder) or "") if model.task == "score" else ""
 
 
-def _answers(path: Path) -> bool:
+def _answers(socket: str) -> bool:
+    uds, host = (socket, "engine") if socket.startswith("/") else (None, socket)
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), trust_env=False) as client:
-            return client.get("http://engine/health", timeout=HEALTH_SECONDS_MAX).is_success
+        with httpx.Client(transport=httpx.HTTPTransport(uds=uds), trust_env=False) as client:
+            return client.get(f"http://{host}/health", timeout=HEALTH_SECONDS_MAX).is_success
     except httpx.HTTPError:
         return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from rollout.inference.gateway.table import EndpointTable, write_table
 from rollout.models.pooled import Task
 from rollout.serving.engines import EngineChoice, VersionEngines
 from rollout.serving.gateway_process import GatewayProcess, GatewayStatus
+from rollout.serving.ports import free_port
 from rollout.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class ServingSession:
         """Start everything and wait until every version answers. Raises RolloutError; ``close`` then cleans up."""
         options = self._options
         options.logs.mkdir(parents=True, exist_ok=True)
-        port = options.port or _free_port(options.host)
+        port = options.port or free_port(options.host)
         for target in options.targets:
             model = self._first_model(target)
             self._served.append(_Served(target=target, current=model))
@@ -301,9 +301,3 @@ class ServingSession:
 def _all_ready(status: GatewayStatus, served: Sequence[_Served]) -> bool:
     names = [one.current.name for one in served]
     return all(name in status.versions and status.versions[name].ready for name in names)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]

@@ -39,6 +39,7 @@ class ServingEngine(StrEnum):
 
     embedded = "embedded"
     vllm = "vllm"
+    sglang = "sglang"
 
 
 class ServingTask(StrEnum):
@@ -66,7 +67,10 @@ ModelsArgument = Annotated[
 ]
 EngineOption = Annotated[
     ServingEngine,
-    typer.Option("--engine", help="embedded for small models; vllm for the rest."),
+    typer.Option(
+        "--engine",
+        help="embedded for small models; vllm for the rest; sglang: unproven, of an environment of its own.",
+    ),
 ]
 TaskOption = Annotated[
     ServingTask,
@@ -79,7 +83,7 @@ ReplicasOption = Annotated[
 ]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="CPU threads of each engine.")]
 DeviceOption = Annotated[
-    ServingDevice, typer.Option("--device", help="Of vLLM; the embedded engine has the CPU.")
+    ServingDevice, typer.Option("--device", help="Of a server; the embedded engine has the CPU.")
 ]
 MaxNumSeqsOption = Annotated[
     int | None,
@@ -87,11 +91,13 @@ MaxNumSeqsOption = Annotated[
 ]
 MaxModelLengthOption = Annotated[
     int | None,
-    typer.Option("--max-model-length", min=1, help="Of vLLM: longest prompt with completion."),
+    typer.Option("--max-model-length", min=1, help="Of a server: longest prompt with completion."),
 ]
 ToolCallParserOption = Annotated[
     str | None,
-    typer.Option("--tool-call-parser", help="Of vLLM: how the model writes calls, such as hermes."),
+    typer.Option(
+        "--tool-call-parser", help="Of a server: how the model writes calls, such as hermes."
+    ),
 ]
 VllmArgumentOption = Annotated[
     list[str] | None,
@@ -232,9 +238,13 @@ def _refuse_others_flags(choice: EngineChoice) -> None:
         "--tool-call-parser": choice.tool_parser is not None,
         "--vllm-argument": bool(choice.vllm_arguments),
     }
-    found = next((name for name, is_given in given.items() if is_given), None)
-    if found is not None and not WAYS[choice.kind].has_server_flags:
-        raise SpecError(f"{found} is of vLLM: leave it out, or add --engine vllm")
+    own = WAYS[choice.kind].flags
+    found = next((name for name, is_given in given.items() if is_given and name not in own), None)
+    if found is not None:
+        others = [name for name, way in WAYS.items() if found in way.flags]
+        raise SpecError(
+            f"{found} is not of the {choice.kind} engine: leave it out, or add --engine {' or '.join(others)}"
+        )
 
 
 def _print_address(address: ServingAddress, output: OutputFormat) -> None:

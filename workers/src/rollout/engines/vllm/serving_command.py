@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollout.engines.served.slots import count_slots
 from rollout.engines.vllm.command import refuse_others, socket_path
 from rollout.errors import SpecError
 from rollout.models.pooled import PooledModel
@@ -23,8 +24,6 @@ SHUTDOWN_SECONDS = 5
 _PARSER = re.compile(r"[a-z0-9_]{1,40}")
 SERVICE = "rollout-engine"
 """In traces."""
-QUEUE_SHARE = 10
-"""One request waits in the engine for so many that run: more would wait where they cannot be ordered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class ServingSettings:
     @property
     def slots(self) -> int:
         """Requests that a gateway gives it at a time."""
-        return self.max_num_seqs + max(1, self.max_num_seqs // QUEUE_SHARE)
+        return count_slots(self.max_num_seqs)
 
 
 def build_serving_command(

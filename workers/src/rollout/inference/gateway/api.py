@@ -36,7 +36,7 @@ from rollout.inference.gateway.exchange import (
 from rollout.inference.gateway.forwarding import CANARY_HEADER
 from rollout.inference.gateway.keys import ApiKey, KeyRefused
 from rollout.inference.gateway.request_log import BodyKeeper
-from rollout.inference.gateway.rules.asks import Ask, read_ask
+from rollout.inference.gateway.rules.asks import Ask, read_ask, require_heard
 from rollout.inference.gateway.rules.fields import ROUTES_OF_MODELS
 from rollout.inference.gateway.rules.limits import allows
 from rollout.inference.gateway.rules.openapi import build_description
@@ -156,6 +156,7 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
     ask = read_ask(path, body)
     pool = state.resolve(ask.model, key)
     require_route(pool.version.task, pool.version.name, path)
+    require_heard(pool.version.engine, ask)
     if (answer := await _ask_candidate(state, key, ask, request, body)) is not None:
         return answer
     span = state.begin_span(ask, pool.version, request.headers.get("traceparent", ""), began)

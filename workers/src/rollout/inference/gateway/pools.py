@@ -55,6 +55,8 @@ class EngineClient:
 
     async def post(self, path: str, body: bytes, headers: dict[str, str]) -> EngineAnswer:
         """Send a body; returns when the head of the answer is there. Raises EngineLost."""
+        if self.replica.key:
+            headers = {**headers, "Authorization": f"Bearer {self.replica.key}"}
         answer = await EngineAnswer.ask(self.replica.socket, "POST", path, body, headers)
         self._answers.add(answer)
         try:

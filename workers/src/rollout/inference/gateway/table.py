@@ -21,11 +21,15 @@ TABLE_BYTES_MAX = 4 << 20
 
 
 class EngineReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine: its Unix socket, and how many requests it answers at a time."""
+    """One engine: its Unix socket, or ``127.0.0.1:PORT``, and how many requests it answers at a time.
+
+    ``key``: what it asks of whoever asks it; empty: its socket is nobody else's.
+    """
 
     name: str
     socket: str
     slots: int
+    key: str = ""
 
 
 class ServedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +41,7 @@ class ServedVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     digest: str
-    engine: Literal["embedded", "vllm"]
+    engine: Literal["embedded", "vllm", "sglang"]
     replicas: tuple[EngineReplica, ...]
     created: int
     context_tokens: int = 0

@@ -16,7 +16,7 @@ from rollout.inference.gateway.exchange import JSON_TYPE, read_answer
 from rollout.inference.gateway.keys import ApiKey
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import RequestLine
-from rollout.inference.gateway.rules.asks import Ask
+from rollout.inference.gateway.rules.asks import Ask, require_heard
 from rollout.inference.gateway.rules.pooling import require_route
 from rollout.inference.gateway.rules.refusals import ApiRefusal, engine_refusal
 from rollout.inference.gateway.rules.streaming import TokenUsage, read_usage
@@ -82,6 +82,7 @@ class RowCall:
         state, ask = self.state, self.ask
         pool = state.resolve(ask.model, self.key)
         require_route(pool.version.task, pool.version.name, ask.path)
+        require_heard(pool.version.engine, ask)
         self.version, self.digest = pool.version.name, pool.version.digest
         waited = time.monotonic()
         slot = await pool.acquire(

@@ -19,6 +19,7 @@ from rollout.inference.gateway.rules.fields import (
     PROMPTS,
     STATEFUL,
     STREAMED,
+    UNHEARD,
 )
 from rollout.inference.gateway.rules.pooling import POOLED, check_pooled
 from rollout.inference.gateway.rules.refusals import invalid, missing
@@ -40,7 +41,7 @@ class Ask:
 
     ``usage_asked``: the client wants the usage event of a stream. ``lead`` is the beginning of its prompt's bytes, by
     which engines with a cache of prefixes are chosen. ``session`` is the same in every request of a conversation: the user that is
-    named, or how it began.
+    named, or how it began. ``names``: of the fields that are passed on.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Ask:
     tokens: int
     lead: bytes
     session: bytes = b""
+    names: frozenset[str] = frozenset()
 
     def encode(self, model: str, salt: str | None) -> bytes:
         """The body for an engine. A stream always ends with its usage, so that it can be counted."""
@@ -91,7 +93,21 @@ def read_ask(path: str, body: bytes) -> Ask:
         tokens=prompt_tokens + _completion_tokens(path, fields),
         lead=lead,
         session=_session(fields) or lead,
+        names=frozenset(passed),
     )
+
+
+def require_heard(engine: str, ask: Ask) -> None:
+    """Raise ApiRefusal for a path that an engine does not answer, and for a field that it would take and not heed."""
+    paths = UNHEARD.get(engine)
+    if paths is None:
+        return
+    if ask.path not in paths:
+        message = f"{ask.path} is not answered by {engine}, which serves {ask.model}"
+        raise invalid(message, param="model", code="unsupported_route")
+    for name in sorted(ask.names & paths[ask.path]):
+        message = f"'{name}' is not heeded by {engine}, which serves {ask.model}: leave it out"
+        raise invalid(message, param=name, code="unsupported_parameter")
 
 
 def _session(fields: Mapping[str, Any]) -> bytes:

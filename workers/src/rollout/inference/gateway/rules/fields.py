@@ -209,6 +209,18 @@ FIELDS: Mapping[str, Fields] = {
 }
 """All that a body of a path may name."""
 
+_UNHEARD = frozenset(
+    {"structured_outputs", "include_stop_str_in_output", "return_tokens_as_token_ids"}
+)
+UNHEARD: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "sglang": {
+        "/v1/chat/completions": _UNHEARD | {"add_generation_prompt"},
+        "/v1/completions": _UNHEARD | {"best_of", "suffix"},
+        "/tokenize": frozenset({"return_token_strs"}),
+    }
+}
+"""By an engine that does not answer all there is: the paths that it answers, and of each the fields that it takes and does not heed."""
+
 BODIES: Mapping[str, Any] = {
     path: msgspec.defstruct("Body", [(name, one | None, None) for name, one in fields.items()])
     for path, fields in FIELDS.items()
