@@ -94,6 +94,7 @@ RUNS: dict[str, Row] = {
     "spec.learner": row("pods", "children", "start"),
     "spec.learner.strategy.ddp": row("pods", "ranks"),
     "spec.learner.strategy.fsdp": row("pods", "ranks"),
+    "spec.learner.standby": row("grpo", "processes", "refused"),
     # -- measured, kept, tracked, bounded
     "spec.evaluations": row("evaluated", "rules", "prompts", "scores"),
     "spec.evaluations[].suite.data": row("evaluated-rows", "prompts", "look"),

@@ -140,6 +140,22 @@ def test_a_run_begins_with_a_snapshot_of_the_cluster_there_only(platform):
     assert refused == (["spec.restoreFrom"] if platform == "local" else [])
 
 
+@pytest.mark.parametrize(
+    ("facts", "part", "refused"),
+    [
+        ({"platform": "local"}, {}, False),
+        ({"platform": "any"}, {}, False),
+        ({"platform": "cluster"}, {}, True),
+        ({"platform": "local", "device_bytes": (1 << 34,)}, {}, True),
+        ({"platform": "local"}, {"accelerator": {"className": "h100"}}, True),
+    ],
+)
+def test_a_standby_is_for_one_machine_without_devices(facts, part, refused):
+    spec = {**RUN, "learner": {"standby": True, **part}}
+    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec}, Facts(**facts))
+    assert ("spec.learner.standby" in {one.field for one in found}) is refused
+
+
 def answered(engine=None, jsonl=None, **infer):
     data = {"jsonl": {"uri": "a.jsonl", **(jsonl or {})}}
     actors = {} if engine is None else {"actors": {"engine": engine}}

@@ -47,6 +47,19 @@ def restore_is_by_reference(spec: RolloutRunSpec, facts: Facts) -> Iterator[Prob
         )
 
 
+def standbys_are_beside_the_learner(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """A standby shares a folder with the learner, and its processor: pods and devices would need places of their own."""
+    if not spec.learner.standby:
+        return
+    fix = "leave it out: a learner that is lost is started again from its last anchor"
+    if spec.train is None:
+        yield not_supported("spec.learner.standby", "a standby for work that trains nothing", fix)
+    elif facts.platform == "cluster":
+        yield not_supported("spec.learner.standby", "a standby in a cluster", fix)
+    elif facts.device_bytes or spec.learner.accelerator is not None:
+        yield not_supported("spec.learner.standby", "a standby with devices", fix)
+
+
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What is to come keeps its place: images, of agents and in prompts."""
     for path, model in models_within(spec, "spec"):
@@ -173,6 +186,7 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
 
 RULES = (
     restore_is_by_reference,
+    standbys_are_beside_the_learner,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,
     sources_come_from_known_places,

@@ -72,6 +72,11 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     restart: RestartRules = field(default_factory=RestartRules)
 
+    @property
+    def worker(self) -> str:
+        """The name by which the coordinator knows it: of two learners, each, that of the one that trains."""
+        return self.role if self.role == "learner" else self.name
+
 
 def start_process(spec: ProcessSpec, *, keep: Iterable[int] = ()) -> subprocess.Popen[bytes]:
     """Start it in its own session, its output appended to its log, ``keep`` descriptors inherited."""

@@ -15,15 +15,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from rollout.common.grace_period import working_seconds
 from rollout.common.stacks import heed_end
 from rollout.entrypoints.config import begin_as, parse_arguments, run_process
-from rollout.errors import DataError, RolloutError, RunFailed, SpecError
+from rollout.errors import CoordinatorError, DataError, RolloutError, RunFailed, SpecError
 from rollout.learner.build import build_parts
+from rollout.learner.context import LearnerContext
 from rollout.learner.forward.memory import keep_freed_memory
 from rollout.learner.heartbeat import Heart
 from rollout.learner.loop import Watch, run_learner
@@ -31,6 +33,8 @@ from rollout.learner.model.numerics import apply_numerics
 from rollout.learner.model.parallel import Parallel, join
 from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
+from rollout.learner.standby.following import Held, News, stand_by, try_seat
+from rollout.learner.standby.seat import find_seat
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Failed, LearnerStarted, Outcome
@@ -70,17 +74,22 @@ def main() -> None:
 def _live(
     config: WorkerConfig, parallel: Parallel, client: CoordinatorClient | None, watch: Watch
 ) -> None:
-    """Start an incarnation, beat, train, and report how it ends."""
+    """Stand by where another learner is the one; then start an incarnation, beat, train, and report how it ends."""
     session = Session(client, WORKER, parallel)
+    begins = _wait_for_seat(config, parallel, client, session, watch)
+    if begins is None:
+        return
     started = session.start(pid=os.getpid(), host=socket.gethostname())
+    _require_beginning(begins, started)
     if client is None:
-        _train(config, parallel, session, started, watch)
+        _train(config, parallel, session, started, watch, begins)
         return
     client = client.as_worker(WORKER, started.incarnation)
     heart = Heart(client, started.heartbeat_seconds)
     try:
         with heart:
-            reason = _train(config, parallel, session, started, replace(watch, stepped=heart.say))
+            watch = replace(watch, stepped=heart.say)
+            reason = _train(config, parallel, session, started, watch, begins)
     except FOR_GOOD as error:
         _report(client, error)
         raise
@@ -94,8 +103,12 @@ def _train(
     session: Session,
     started: LearnerStarted,
     watch: Watch,
+    begins: _Beginning,
 ) -> str:
     try:
+        if begins.parts is not None and begins.held is not None:
+            held = begins.held.progress if begins.held.serves(started) else None
+            return run_learner(begins.parts, started, watch, held)
         parts = build_parts(config, build_settings(config), parallel, session)
         return run_learner(parts, started, watch)
     except torch.OutOfMemoryError as error:
@@ -103,6 +116,43 @@ def _train(
             f"the learner ran out of device memory ({str(error).splitlines()[0]}); lower"
             " train.microBatchTokens or set train.activationCheckpointing"
         ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """What a learner has that begins: nothing, or what it is made of and the state that it held as it stood by."""
+
+    parts: LearnerContext | None = None
+    held: Held | None = None
+
+
+def _wait_for_seat(
+    config: WorkerConfig,
+    parallel: Parallel,
+    client: CoordinatorClient | None,
+    session: Session,
+    watch: Watch,
+) -> _Beginning | None:
+    """Begin, at once or after another learner, where there are two; None: nobody is needed any more."""
+    calls = None if client is None else client.as_worker(WORKER)
+    seat = find_seat(Path(config.layout.run_dir), os.environ) if parallel.is_main else None
+    news = parallel.on_main(lambda: try_seat(calls, seat), News)
+    if news.leave is not None:
+        return None
+    if news.begins:
+        return _Beginning()
+    parts = build_parts(config, build_settings(config), parallel, session)
+    held = stand_by(parts, calls, seat, watch.told_seconds)
+    return None if held is None else _Beginning(parts=parts, held=held)
+
+
+def _require_beginning(begins: _Beginning, started: LearnerStarted) -> None:
+    """Raises CoordinatorError where this process can only be replaced by a fresh one."""
+    if begins.held is not None and not begins.held.can_begin(started):
+        raise CoordinatorError(
+            f"the standby's state after step {begins.held.step} is not the committed one, and no anchor is there to"
+            " load: another process begins from the model's files"
+        )
 
 
 def _report(client: CoordinatorClient, error: RolloutError) -> None:

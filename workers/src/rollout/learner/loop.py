@@ -65,13 +65,15 @@ class Watch:
     stepped: Callable[[int, str], None] = lambda _step, _state: None
 
 
-def run_learner(parts: LearnerContext, started: LearnerStarted, watch: Watch) -> str:
+def run_learner(
+    parts: LearnerContext, started: LearnerStarted, watch: Watch, held: Progress | None = None
+) -> str:
     """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out, if there is time.
 
-    Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
+    ``held``: the committed step whose state the trainer has already. Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
     """
     phases = Phases(watch.clock)
-    progress = resume.resume(parts, started, watch.wall_clock)
+    progress = resume.resume(parts, started, watch.wall_clock, held)
     anchored = -1 if started.anchor is None else started.anchor.step
     phases.end("resume")
     with Anchoring(parts, anchored, watch.clock, watch.wall_clock) as anchoring:

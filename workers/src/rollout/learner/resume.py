@@ -42,15 +42,20 @@ LOGICAL = "logical"
 
 
 def resume(
-    parts: LearnerContext, started: LearnerStarted, wall_clock: Callable[[], float]
+    parts: LearnerContext,
+    started: LearnerStarted,
+    wall_clock: Callable[[], float],
+    held: Progress | None = None,
 ) -> Progress:
     """Bring the trainer to the last committed step, or to a new lineage; call on every rank.
 
-    Raises SpecError when the model's files are not the ones the run began with, RunFailed when anchor
+    ``held``: the trainer has the state of this committed step already. Raises SpecError when the model's files are not the ones the run began with, RunFailed when anchor
     and ledger contradict each other.
     """
-    progress = _begin(parts, started)
+    progress = _begin(parts, started) if held is None else held
     for record in started.replay:
+        if record.step <= progress.step:
+            continue
         progress, forked = _replay(parts, progress, record)
         if forked:
             save_anchor(parts, progress, wall_clock)

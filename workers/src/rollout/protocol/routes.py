@@ -96,6 +96,7 @@ BATCH = Route(
     path="/v1/learner/batch", role="learner", request=m.BatchRequest, answer=m.Batch, waits=True
 )
 REPLAY = Route(path="/v1/learner/replay", role="learner", request=m.ReplayRequest, answer=m.Batch)
+FOLLOW = Route(path="/v1/learner/follow", role="learner", request=m.Follow, answer=m.Followed)
 COMMIT = Route(
     path="/v1/learner/commit",
     role="learner",

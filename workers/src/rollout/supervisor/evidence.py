@@ -6,12 +6,13 @@ at the last SIGTERM to the run, of TOLD_FILES_MAX processes. Values of variables
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.common.child_processes import log_size, log_tail
+from rollout.common.child_processes import Process, ProcessSpec, log_size, log_tail
 from rollout.common.stacks import END, ask_for_stacks
 from rollout_api.fields.credentials import mask
 
@@ -38,6 +39,12 @@ class Witness:
     def folder(self) -> Path:
         """Where its run keeps evidence, beside its logs."""
         return self.log.parent.parent / FOLDER
+
+
+def witness_of(spec: ProcessSpec, process: Process) -> Witness:
+    """The process that was started by this spec."""
+    environment = {**os.environ, **spec.env}
+    return Witness(name=spec.name, pid=process.pid, log=spec.log, environment=environment)
 
 
 def keep_stuck(one: Witness, folder: Path) -> Path | None:

@@ -8,11 +8,13 @@ process): the same manifest comes to the same chain in both places.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.common.child_processes import ProcessSpec
 from rollout.common.restarts import RestartRules
+from rollout.errors import SpecError
 from rollout.learner.config.ranks import CONFIG_OPTION, plan_ranks
+from rollout.learner.standby.seat import SEAT_VARIABLE
 from rollout.ledger.opening import DSN_VARIABLE
 from rollout.runs.environment import RUN_DIR_VARIABLE, thread_env, user_env
 from rollout.runs.plan.machine import DEVICES_VARIABLE, visible_devices
@@ -23,6 +25,8 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY_PARAMETERS_MAX = 3_000_000
 """Below this a second thread costs more in synchronisation than it computes."""
+LEARNER, STANDBY = "learner", "learner-standby"
+"""The two learners of a run with a standby: which is the one changes with every death."""
 NO_CREDENTIALS = {DSN_VARIABLE: ""}
 """The ledger's connection string reaches the coordinator alone: user code runs in the others."""
 
@@ -73,11 +77,13 @@ def most_actors(spec: RolloutRunSpec) -> int:
 
 
 def plan_processes(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
-    """Every process of the run, the ones that take longest to start first."""
+    """Every process of the run, the ones that take longest to start first. Raises SpecError for a standby with devices."""
     actors = max(1, spec.actors.replicas) if spec.needs_actors else 0
-    learner = (_learner if spec.train is not None else _model)(spec, run, machine)
+    learners = (
+        (_model(spec, run, machine),) if spec.train is None else _learners(spec, run, machine)
+    )
     return (
-        learner,
+        *learners,
         *(plan_actor(spec, run, machine, index) for index in range(actors)),
         _process(spec, run, "coordinator", "coordinator", env={"OMP_NUM_THREADS": "1"}),
     )
@@ -108,11 +114,32 @@ def _device_env(spec: RolloutRunSpec, machine: Machine, index: int) -> dict[str,
     return {DEVICES_VARIABLE: ",".join(machine.devices[device] for device in found)}
 
 
+def _learners(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[ProcessSpec, ...]:
+    """The learner; and where the run has a standby a second one, all of whose ranks wait for the first to end."""
+    learner = _learner(spec, run, machine)
+    if not spec.learner.standby:
+        return (learner,)
+    if machine.accelerators:
+        raise SpecError(
+            "spec.learner.standby: this machine's accelerators are the learner's, and none would be left for a second one;"
+            " leave it out: a learner that is lost is started again from its last anchor"
+        )
+    return tuple(
+        replace(
+            learner,
+            name=name,
+            log=run.logs / f"{name}.log",
+            env={**learner.env, SEAT_VARIABLE: name},
+        )
+        for name in (LEARNER, STANDBY)
+    )
+
+
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
     env = user_env(spec, "Learner") | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
     module, arguments = plan_ranks(str(run.worker_config), spec.learner.num_processes)
     return ProcessSpec(
-        name="learner",
+        name=LEARNER,
         role="learner",
         module=module,
         arguments=arguments,

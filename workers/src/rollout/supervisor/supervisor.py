@@ -31,10 +31,11 @@ from rollout.common.child_processes import (
     signal_group,
 )
 from rollout.common.restarts import GiveUp, ProcessEnd, describe_exit, plan_restart
+from rollout.learner.standby.seat import read_holder
 from rollout.protocol.client import PATIENCE_SECONDS
 from rollout.protocol.status import Status
 from rollout.supervisor.display.progress import Display
-from rollout.supervisor.evidence import Witness, tell_of_all, tell_of_stuck
+from rollout.supervisor.evidence import tell_of_all, tell_of_stuck, witness_of
 from rollout.supervisor.fork_server import WarmStarts
 from rollout.supervisor.poller import StatusPoller
 from rollout.supervisor.watch import (
@@ -49,6 +50,7 @@ from rollout.supervisor.watch import (
     conclude,
     find_stuck,
     has_left,
+    reason_of,
     track_progress,
 )
 
@@ -193,13 +195,20 @@ class Supervisor:
         name = find_stuck(status, self._progress, now, self._bounds)
         if self._poller.silent_seconds > min(SILENT_SECONDS_MAX, self._bounds.no_progress_seconds):
             name = "coordinator"
-        child = self._children.get(name or "")
+        child = self._find(name or "")
         if child is None or child.process is None or now - child.started_at < SILENT_SECONDS_MAX:
             return
-        kept = tell_of_stuck(_witness(child.spec, child.process))
+        kept = tell_of_stuck(witness_of(child.spec, child.process))
         self._display.note(f"{name} has not moved for too long: starting it again{kept}")
         signal_group(child.process, signal.SIGKILL)
         self._progress = LastMove(mark=self._progress.mark, at=now)
+
+    def _find(self, worker: str) -> _Child | None:
+        """The process that the coordinator knows by this name: of two learners the one that has the seat."""
+        child = self._children.get(worker)
+        if child is None or child.spec.role != "learner":
+            return child
+        return self._children.get(read_holder(child.spec.log.parent.parent), child)
 
     def _scale(self, wanted: int | None, now: float) -> None:
         """Have as many actors as the coordinator wants: the highest go first, in peace."""
@@ -269,7 +278,7 @@ class Supervisor:
     def _start_due(self, child: _Child) -> None:
         """Start a process once it can be, unless it was its time to go."""
         leaving = self._stopping and child.spec.role != "coordinator"
-        if leaving or has_left(self._poller.latest, child.spec.name):
+        if leaving or has_left(self._poller.latest, child.spec.worker):
             child.start_at = None
         elif self._starts.is_ready(child.spec):
             self._start(child)
@@ -309,10 +318,14 @@ class Supervisor:
             decision = GiveUp(reason=f"{name} ended: {describe_exit(code)}")
         if code != 0 and is_disk_full(child.spec.log.parent):
             decision = GiveUp(reason=f"{name} ended ({describe_exit(code)}): {DISK_FULL}")
+        others = [one for one in self._children.values() if one.spec.worker == child.spec.worker]
+        if isinstance(decision, GiveUp) and code != EXIT_INPUT and self._running(others):
+            self._display.note(f"{decision.reason}: the run goes on without a standby")
+            return None
         if isinstance(decision, GiveUp):
             return Ended(
                 exit_code=code if code in {EXIT_INPUT, EXIT_OUTSIDE} else EXIT_FAILED,
-                reason=_reason(name),
+                reason=reason_of(child.spec.role),
                 message=f"{decision.reason}\n{_why(child)}",
             )
         if code != 0 and not (self._stopping and child.spec.role != "coordinator"):
@@ -349,7 +362,7 @@ class Supervisor:
         self._stopping = True
         if self._terminated:
             everyone = self._children.values()
-            asked = [_witness(one.spec, one.process) for one in everyone if one.process]
+            asked = [witness_of(one.spec, one.process) for one in everyone if one.process]
             self._display.note(tell_of_all(asked))
         self._poller.stop_run("Interrupted")
         self._display.note(
@@ -374,16 +387,6 @@ class Supervisor:
 def is_disk_full(folder: Path) -> bool:
     """Whether the file system has no room even for a log."""
     return shutil.disk_usage(folder).free < DISK_FREE_BYTES_MIN
-
-
-def _witness(spec: ProcessSpec, process: Process) -> Witness:
-    environment = {**os.environ, **spec.env}
-    return Witness(name=spec.name, pid=process.pid, log=spec.log, environment=environment)
-
-
-def _reason(name: str) -> str:
-    role = name.partition("-")[0]
-    return f"{role.capitalize()}Failed"
 
 
 def _why(child: _Child) -> str:

@@ -113,6 +113,11 @@ def find_stuck(status: Status, progress: LastMove, now: float, bounds: Bounds) -
     return silent[0].worker if silent else None
 
 
+def reason_of(role: str) -> str:
+    """How a run ends whose process of this role cannot live, in one word."""
+    return f"{role.capitalize()}Failed"
+
+
 def has_left(status: Status | None, name: str) -> bool:
     """Whether this worker ended as it should, and the run has no more work for it."""
     if status is None or status.phase in WORKING_PHASES:

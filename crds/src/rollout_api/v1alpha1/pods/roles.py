@@ -188,6 +188,10 @@ class Learner(PodSettings):
     """Devices of a learner pod. Unset: none."""
     strategy: Strategy = filled(default_factory=lambda: Strategy(ddp=Ddp()))
     """How the ranks share the work."""
+    standby: bool = filled(default=False)
+    """A second learner beside the first: it holds the state of the last committed step, and takes the first one's place when
+    a rank of it is lost. It needs the same memory, and computes each step again. One machine without accelerators only:
+    elsewhere a plan refuses it."""
 
     @property
     def num_processes(self) -> int:

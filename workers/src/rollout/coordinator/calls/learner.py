@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from rollout.coordinator.batch_building import (
     build_groups_batch,
     build_rows_batch,
@@ -125,12 +127,51 @@ async def _require_weights(run: RunContext, version: WeightVersion) -> None:
 async def replay(run: RunContext, sender: Envelope, ask: m.ReplayRequest) -> m.Batch:
     """The batch of a committed step, as it was handed out then."""
     record_heartbeat(run, sender, "learner")
-    recorded = await run.ledger.batch_of(ask.step)
+    return await _recorded_batch(run, ask.step)
+
+
+async def _recorded_batch(run: RunContext, step: int) -> m.Batch:
+    recorded = await run.ledger.batch_of(step)
     if not run.plan.train.offline:
         return build_groups_batch(recorded)
     ordinals = recorded_ordinals(recorded)
     rows = await run.rows.train(ordinals)
-    return build_rows_batch(ask.step, ordinals, rows, recorded.cursor)
+    return build_rows_batch(step, ordinals, rows, recorded.cursor)
+
+
+@answers(routes.FOLLOW)
+async def follow(run: RunContext, sender: Envelope, ask: m.Follow) -> m.Followed:  # noqa: ARG001 - who stands by is no worker yet
+    """Tell a learner that stands by what was committed since: a newer anchor before the steps that it makes up for."""
+    state = run.state
+    told = m.Followed(
+        lineage=state.lineage, stop=_why_leave(run), initial=state.versions.get((0, 0))
+    )
+    held = ask.step if ask.lineage == state.lineage else None
+    if told.stop is not None:
+        return told
+    if state.anchors and (held is None or state.anchors[-1].step > held):
+        anchor = await _usable_anchor(run)
+        if anchor is not None and (held is None or anchor.step > held):
+            return msgspec.structs.replace(told, anchor=anchor)
+    records = () if held is None or not ask.replays else await run.ledger.records_after(held)
+    if not records:
+        return told
+    batch = await _recorded_batch(run, records[0].step)
+    return msgspec.structs.replace(told, record=records[0], batch=batch)
+
+
+def _why_leave(run: RunContext) -> str | None:
+    """Why nobody takes the learner's place any more; None while somebody might have to, be it to save where it stops."""
+    reason = run.stop_reason()
+    if run.state.outcome is not None:
+        return reason
+    learners = [one for one in run.state.workers.values() if one.role == LEARNER]
+    over = reason is not None or run.is_last_step_done()
+    return "the learner has ended" if over and any(map(_has_ended, learners)) else None
+
+
+def _has_ended(worker: Worker) -> bool:
+    return worker.outcome == "succeeded"
 
 
 @answers(routes.FORK)

@@ -100,6 +100,31 @@ class ReplayRequest(WireMessage, frozen=True, kw_only=True):
     step: int
 
 
+class Follow(WireMessage, frozen=True, kw_only=True):
+    """A learner that stands by asks what there is beyond what it holds; no incarnation begins.
+
+    It holds the state of ``step``; ``replays`` False: of it nothing but the place, so that an anchor after it is all that helps.
+    """
+
+    lineage: int
+    step: int
+    replays: bool = True
+
+
+class Followed(WireMessage, frozen=True, kw_only=True):
+    """What a learner that stands by does next: load ``anchor``, or take the step of ``record`` again on ``batch``.
+
+    Neither: nothing is new. ``stop``: it is not needed any more. ``initial`` is the version of step 0.
+    """
+
+    lineage: int
+    stop: str | None = None
+    initial: WeightVersion | None = None
+    anchor: AnchorManifest | None = None
+    record: StepRecord | None = None
+    batch: Batch | None = None
+
+
 class Commit(WireMessage, frozen=True, kw_only=True):
     """One step is done and its version's object stored. Idempotent for an equal commit.
 
