@@ -57,6 +57,14 @@ def test_a_role_of_a_service_account_is_taken_by_its_token(look, cloud, tmp_path
     assert "AssumeRoleWithWebIdentity /" in cloud.seen
 
 
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_the_address_is_that_of_the_region_that_the_environment_names(variable):
+    assert (
+        Amazon({variable: "cn-north-1"}).address(None) == "https://s3.cn-north-1.amazonaws.com.cn"
+    )
+    assert Amazon({}).address(None) == "https://s3.amazonaws.com"
+
+
 def test_an_actor_is_tried_at_reading_only(look, cloud):
     found = look(role="actor", PUT=Refusal(403, "AccessDenied"))
     assert broken(found) == {}

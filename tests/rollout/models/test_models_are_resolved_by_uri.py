@@ -1,10 +1,11 @@
 import json
-import multiprocessing
 import os
 import shutil
 import stat
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -157,16 +158,13 @@ def test_parameters_have_one_canonical_order():
     )
 
 
-def _resolve_into(cache: Path) -> str:
-    return resolve_model("rollout://tiny-qwen2?hidden=256", cache_dir=cache).digest
-
-
 @pytest.mark.process
 def test_processes_that_build_the_same_model_at_once_agree(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        digests = pool.map(_resolve_into, [tmp_path] * 6)
+    uri = "rollout://tiny-qwen2?hidden=256"
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        models = [pool.submit(resolve_model, uri, cache_dir=tmp_path) for _ in range(6)]
 
-    assert len(set(digests)) == 1
+    assert len({one.result().digest for one in models}) == 1
     assert [p.name.startswith(".") for p in (tmp_path / "models").iterdir()] == [False]
 
 

@@ -90,8 +90,7 @@ class Amazon:
 
     def judge_settings(self, place: BucketPlace) -> Iterator[Diagnosis]:
         """A region is named, and looks like one."""
-        region = place.region or self._environ.get("AWS_REGION")
-        region = region or self._environ.get("AWS_DEFAULT_REGION") or ""
+        region = self._region(place)
         fix = "name the bucket's region in spec.storage.region, such as eu-central-1"
         if region and not place.endpoint and not REGION.match(region):
             yield _broken(f"{region} is no region", fix, "region")
@@ -116,8 +115,8 @@ class Amazon:
         """The bucket's server."""
         named = (place.endpoint if place else None) or self._environ.get("AWS_ENDPOINT_URL_S3")
         named = named or self._environ.get("AWS_ENDPOINT_URL")
-        region = (place.region if place else None) or self._environ.get("AWS_REGION")
-        suffix = "amazonaws.com.cn" if (region or "").startswith("cn-") else "amazonaws.com"
+        region = self._region(place)
+        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         return named or (f"https://s3.{region}.{suffix}" if region else f"https://s3.{suffix}")
 
     def explain(self, trouble: Trouble, verb: str, place: BucketPlace) -> Explained:
@@ -134,6 +133,12 @@ class Amazon:
             return Explained(costs=NO_RUN, fix=EGRESS)
         fix = f"see whether a server of S3's protocol answers at {self.address(place)}"
         return Explained(costs=NO_RUN, fix=trouble.fix or fix)
+
+    def _region(self, place: BucketPlace | None) -> str:
+        """The region that the run or the environment names; empty: neither does."""
+        get = self._environ.get
+        named = place.region if place else None
+        return named or get("AWS_REGION") or get("AWS_DEFAULT_REGION") or ""
 
     def _judge_keys(self, *, hides: bool) -> Iterator[Diagnosis]:
         if hides:
