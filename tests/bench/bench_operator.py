@@ -168,9 +168,10 @@ def _size(size: int, turn: Turn, process: Process) -> Iterator[Figure]:
     while process.metric("rollout_queue_depth"):
         time.sleep(0.5)
     process.wait_until_calm()
-    now = time.time()
+    now, looked = time.time(), process.metric("rollout_reconcile_total")
     time.sleep(IDLE_SECONDS)
     idle = 100 * process.cpu_between(now, now + IDLE_SECONDS) / IDLE_SECONDS
+    looks = (process.metric("rollout_reconcile_total") - looked) * 3600 / IDLE_SECONDS / size
     last_status = seen.last_write - turn.released
     yield _plain(f"{name}: added in the end", [turn.sets], "runs")
     yield _plain(f"{name}: release to all children", [seen.last_child - turn.released], "s")
@@ -179,6 +180,7 @@ def _size(size: int, turn: Turn, process: Process) -> Iterator[Figure]:
     yield _plain(f"{name}: children per second", [seen.children_per_second], "1/s")
     yield _plain(f"{name}: CPU per run", [1000 * turn.cpu_seconds / turn.sets], "ms")
     yield level(f"{name}: idle CPU", [idle], "%", "<= 2")
+    yield _plain(f"{name}: idle, looks at a run", [looks], "1/h")
     bar = "<= 350" if size >= 5000 else "info"
     yield level(f"{name}: peak memory", [process.peak_megabytes()], "MB", bar)
     yield from _requests(name, turn)

@@ -13,6 +13,9 @@ PODS: Document = {
     "restartPolicy": "Never",
     "containers": [{"name": "main", "image": "rollout.test/nothing:1"}],
 }
+PATIENCE_SECONDS = 86_400
+"""Runs whose pods never come rest for as long as a measurement takes: with the default of half an hour thousands of
+them fail one after the other while the last are still made, and what is measured as rest is their end."""
 ANOTHER = "kueue.x-k8s.io/multikueue"
 """Controller of runs that our operator leaves to the twin and to the bare client."""
 PATHS = {
@@ -35,6 +38,7 @@ def build_run(index: int, *, suspend: bool, manager: str = "") -> Document:
             "rewards": [{"builtin": {"name": "exact-match"}}],
             "maxSteps": 400 + index,
         },
+        "limits": {"preRunningSeconds": PATIENCE_SECONDS},
     }
     if manager:
         spec["managedBy"] = manager

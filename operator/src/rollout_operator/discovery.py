@@ -37,15 +37,15 @@ class Surroundings:
     jwks: str = ""
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Look at the token keys now and then; ``changed`` is called when they are others."""
+        """Look now and then; ``changed`` is called when the token keys are others, or sandboxes may be made or no more."""
         while True:
             await asyncio.sleep(KEYS_SECONDS)
-            before = self.jwks
+            before = self.jwks, self.platform.sandboxes
             try:
                 await self._learn()
             except KubeError as error:
                 log.warning("token keys not read error=%s", error)
-            if self.jwks != before:
+            if (self.jwks, self.platform.sandboxes) != before:
                 changed()
 
     async def learn_patiently(self) -> None:

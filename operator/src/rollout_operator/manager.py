@@ -350,7 +350,7 @@ class Manager:
             await asyncio.sleep(self.settings.resync_seconds)
 
     def _look_again(self) -> None:
-        """Runs take new token keys at their next look."""
+        """Runs take new token keys, and what the platform may do, at their next look."""
         for stored in list(self.store.objects()):
             self.queue.put(stored.key)
 

@@ -31,7 +31,7 @@ from rollout_operator.run.index.references import SNAPSHOT, restored_name
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.attempts import current_attempt, find_record, records
-from rollout_operator.run.plan.model import Blocked, Observed
+from rollout_operator.run.plan.model import REST_SECONDS, Blocked, Observed
 from rollout_operator.run.plan.preconditions.allowed import (
     check_allowed,
 )
@@ -80,7 +80,7 @@ RUNS_PER_SECOND = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """A spec as it will run on its runtime, or what is wrong with it."""
+    """A spec as it will run on its runtime, or what is wrong with it: nothing but watched objects decide that."""
 
     runtime: RuntimeSpec
     settled: str = ""
@@ -109,7 +109,7 @@ class Observer:
     clocks: Clocks = CLOCKS
     unreachable: dict[str, float] = field(default_factory=dict)
     _cluster: Cluster = field(init=False)
-    _specs: OrderedDict[tuple[str, int, Version], Looked] = field(default_factory=OrderedDict)
+    _specs: OrderedDict[tuple[str, int, Version, bool], Looked] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         """Questions about the cluster have a memory of their own."""
@@ -217,11 +217,13 @@ class Observer:
         runtime, version, gate = find_runtime(
             self.store, stored.key.namespace, spec.get("runtimeRef")
         )
-        key = (stored.uid, stored.generation, version)
+        key = (stored.uid, stored.generation, version, self.platform().sandboxes)
         if (known := self._specs.get(key)) is not None:
             self._specs.move_to_end(key)
             return known
         looked = self._resolve(stored, spec, runtime, gate)
+        if looked.gate is not None:
+            looked = replace(looked, gate=replace(looked.gate, retry_seconds=REST_SECONDS))
         self._specs[key] = looked
         while len(self._specs) > SPECS_MAX:
             self._specs.popitem(last=False)

@@ -21,6 +21,8 @@ from rollout_operator.run.render.inputs import RoleReference
 
 ROLES: tuple[Role, ...] = ("coordinator", "learner", "actor")
 REASONS: Mapping[str, Reason] = {reason.value: reason for reason in Reason}
+REST_SECONDS = 3600.0
+"""For what only watched objects decide: whoever changes one wakes the run, and all is looked at as often anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from datetime import datetime
 
 from rollout_api.conditions import ConditionType, Reason
 from rollout_operator.controller.conditions import ConditionUpdate, no, yes
-from rollout_operator.controller.times import render_time
+from rollout_operator.controller.queue import BACKOFF_SECONDS_MAX
+from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.run.plan.attempts import (
     current_attempt,
@@ -74,6 +75,9 @@ from rollout_operator.run.plan.termination import deadlines, find_ending
 from rollout_operator.run.plan.troubles import find_trouble
 from rollout_operator.signing import RECORD_FORMAT
 
+LOOK_SHARE = 0.1
+"""Who mends what a run has waited for waits so much longer at most, and no longer than for work that fails."""
+
 
 def plan_run(observed: Observed, now: datetime) -> Plan:
     """The next step of one run."""
@@ -123,8 +127,17 @@ def _plan_refused(
         state_of(gate),
     ]
     step = plan_step(observed, alive=alive)
-    plan = Plan(quota=step, requeue_seconds=gate.retry_seconds)
+    plan = Plan(quota=step, requeue_seconds=_again_seconds(observed, gate, now))
     return finish_plan(observed, plan, aspects, now, keep_counts=True)
+
+
+def _again_seconds(observed: Observed, gate: Blocked, now: datetime) -> float:
+    """When to look at what stands in the way: the longer it has, the seldomer, as for work that fails."""
+    before = find_condition(observed, "Ready")
+    if before is None or before.status == "True":
+        return gate.retry_seconds
+    stood = (now - parse_time(before.last_transition_time)).total_seconds()
+    return max(gate.retry_seconds, min(BACKOFF_SECONDS_MAX, LOOK_SHARE * stood))
 
 
 def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:

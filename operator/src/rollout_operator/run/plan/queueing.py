@@ -13,10 +13,9 @@ from rollout_operator.controller.conditions import ConditionUpdate, no, yes
 from rollout_operator.kueue.quota import Quota
 from rollout_operator.run.plan.attempts import has_pods
 from rollout_operator.run.plan.learner_group import find_condition
-from rollout_operator.run.plan.model import Blocked, Observed, QuotaStep
+from rollout_operator.run.plan.model import REST_SECONDS, Blocked, Observed, QuotaStep
 
 _QUEUED = frozenset({Reason.QUOTA_RESERVED.value, Reason.QUEUED.value, Reason.EVICTED.value})
-WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +60,12 @@ def await_quota(observed: Observed) -> Blocked | None:
         return _waits(_describe(quota, "waits for admission"), 5.0)
     if not quota.active:
         message = f"Workload {quota.name} is held: its spec.active is false; set it to true"
-        return Blocked(reason=Reason.QUEUED, message=message, retry_seconds=WAIT_SECONDS)
+        return Blocked(reason=Reason.QUEUED, message=message, retry_seconds=REST_SECONDS)
     reserved = quota.condition("QuotaReserved") or {}
     inadmissible = reserved.get("reason") == "Inadmissible"
     message = _describe(quota, reserved.get("message") or "waits for its turn")
     return Blocked(
-        reason=Reason.QUEUED, message=message, stalled=inadmissible, retry_seconds=WAIT_SECONDS
+        reason=Reason.QUEUED, message=message, stalled=inadmissible, retry_seconds=REST_SECONDS
     )
 
 
