@@ -62,6 +62,14 @@ _REASONS: Mapping[str, str] = {
     "selector_of_others": "InvalidValue",
 }
 
+_UNBUILT: Mapping[str, tuple[str, str]] = {
+    "engine.sglang": (
+        "SGLang as an engine of a manifest is not supported by this version: no check of what its server has loaded is built",
+        "use vllm or embedded; `rollout infer serve --engine sglang` serves with it",
+    )
+}
+"""Fields that people look for and that there are not, by the end of their path: what is refused, and what there is instead."""
+
 
 def field_path(location: Sequence[str | int]) -> str:
     """``("spec", "rewards", 0)`` as ``spec.rewards[0]``."""
@@ -106,6 +114,8 @@ def _renamed(item: Mapping[str, Any]) -> str:
 
 def _unknown_field(field: str, item: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     name = str(item["loc"][-1])
+    if (unbuilt := _UNBUILT.get(".".join(map(str, item["loc"][-2:])))) is not None:
+        return Problem(field=field, reason="NotSupported", message=unbuilt[0], fix=unbuilt[1])
     known = field_names(model, item["loc"][:-1])
     near = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean {near[0]}?" if near else f"remove it; known here: {', '.join(known)}"
