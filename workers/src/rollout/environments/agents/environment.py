@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.environments.agents.asks import AgentAsk, AskRefused, build_reply
 from rollout.environments.agents.endpoint import AgentEndpoint
@@ -34,9 +34,8 @@ TURN_SECONDS_MAX = 180.0
 """Of the agent's own between two requests."""
 LEAVE_SECONDS = 10.0
 """For an agent that is refused another turn, to end by itself."""
-LIMITS = SandboxLimits(
-    memory_bytes=1 << 30, seconds=LIFETIME_SECONDS, lifetime_seconds=LIFETIME_SECONDS
-)
+LIMITS = SandboxLimits(seconds=LIFETIME_SECONDS, lifetime_seconds=LIFETIME_SECONDS)
+"""Beside the program's own."""
 Ended = tuple[CommandResult, Mapping[str, bytes]]
 
 
@@ -53,16 +52,18 @@ class AgentEnv:
 
     async def start(self) -> State:
         """The agent's first request. Raises DataError for an agent that asks nothing, InfrastructureError."""
-        self._sandbox = await open_for_agent(LIMITS)
+        program = self._program
+        limits = replace(LIMITS, memory_bytes=program.memory_bytes, disk_bytes=program.disk_bytes)
+        self._sandbox = await open_for_agent(limits)
         await self._endpoint.serve(self._sandbox.door)
-        command = agent_command(self._program, self._row, self._endpoint.key, LIFETIME_SECONDS)
+        command = agent_command(program, self._row, self._endpoint.key, LIFETIME_SECONDS)
         self._running = asyncio.create_task(self._sandbox.run(command))
         ask, why = await self._listen()
         if ask is not None:
             return self._history.take_ask(ask)
         result = await self._end_agent()
         raise DataError(
-            f"agent {' '.join(self._program.command)[:80]}: it asked for no reply ({why}, exit code"
+            f"agent {' '.join(program.command)[:80]}: it asked for no reply ({why}, exit code"
             f" {result.code}): {describe_output(result)}"
         )
 
@@ -129,8 +130,9 @@ class AgentEnv:
         if self._program.verifier is None:
             return Ending(kind=kind, detail=detail, signals=signals)
         assert self._sandbox is not None
-        command = verifier_command(self._program.verifier, self._row)
-        verdict = read_verdict(*await self._sandbox.run(command))
+        verifier = self._program.verifier
+        judged, files = await self._sandbox.run(verifier_command(verifier, self._row))
+        verdict = read_verdict(judged, files, by_file=verifier.by_file)
         return Ending(
             kind=kind, detail=detail, turn_reward=verdict, signals={**signals, "verdict": verdict}
         )

@@ -17,6 +17,9 @@ from rollout.types import Row
 INSTRUCTION = "{instruction}"
 """Stands for the row's prompt in a word of the command."""
 REWARD_FILE = f"{LOGS}/verifier/reward.txt"
+REWARDS_FILE = f"{LOGS}/verifier/reward.json"
+BESIDE = "/tmp/.agent"  # noqa: S108 - in the sandbox
+"""The folder of an agent's own files where its working folder is a task's."""
 REWARD_MAX = 1_000_000.0
 SAID_CHARACTERS_MAX = 200
 PASSED, FAILED = 0, 1
@@ -24,22 +27,34 @@ PASSED, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierProgram:
-    """Runs in the agent's sandbox once the agent has ended; ``files`` are by path below ``/tests``."""
+    """Runs in the agent's sandbox once the agent has ended; ``files`` are by path below ``/tests``.
+
+    ``by_file``: what it has written is its verdict whatever its exit code, and nothing else is.
+    """
 
     command: tuple[str, ...]
     files: tuple[tuple[str, bytes], ...]
     seconds: float
+    environment: tuple[tuple[str, str], ...] = ()
+    by_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """``files`` are by path below the working folder; ``seconds`` are the agent's own, without those of the model."""
+    """``files`` are by path below the working folder, ``beside`` below ``BESIDE``; ``seconds`` are the agent's own, without those of the model.
+
+    ``memory_bytes`` and ``disk_bytes`` (of each folder) bound its sandbox, where that is one of this machine.
+    """
 
     command: tuple[str, ...]
     files: tuple[tuple[str, bytes], ...] = ()
     verifier: VerifierProgram | None = None
     max_turns: int = 32
     seconds: float = 600.0
+    beside: tuple[tuple[str, bytes], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    memory_bytes: int = 1 << 30
+    disk_bytes: int = 64 << 20
 
 
 def agent_command(program: AgentProgram, row: Row, key: str, seconds_max: float) -> AgentCommand:
@@ -52,6 +67,7 @@ def agent_command(program: AgentProgram, row: Row, key: str, seconds_max: float)
         processor_seconds=program.seconds,
         stdin=instruction.encode(),
         environment={
+            **dict(program.environment),
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_BASE": f"{url}/v1",
             "OPENAI_API_KEY": key,
@@ -59,22 +75,27 @@ def agent_command(program: AgentProgram, row: Row, key: str, seconds_max: float)
             "ANTHROPIC_API_KEY": key,
             "ROLLOUT_SEED": str(row_seed(row)),
         },
-        files={f"/box/{name}": data for name, data in program.files},
+        files={
+            **{f"/box/{name}": data for name, data in program.files},
+            **{f"{BESIDE}/{name}": data for name, data in program.beside},
+        },
+        emptied=(BESIDE,) if program.beside else (),
     )
 
 
 def verifier_command(verifier: VerifierProgram, row: Row) -> AgentCommand:
     """The judgement of an episode: fresh ``/tests`` and ``/logs``, the row as ``/tests/row.json``."""
-    files = {f"{TESTS}/{name}": data for name, data in verifier.files}
-    files[f"{TESTS}/row.json"] = json.dumps(row, ensure_ascii=False).encode()
+    files = {f"{TESTS}/row.json": json.dumps(row, ensure_ascii=False).encode()}
+    files |= {f"{TESTS}/{name}": data for name, data in verifier.files}
     files[f"{LOGS}/verifier/.keep"] = b""
     return AgentCommand(
         argv=verifier.command,
         seconds=verifier.seconds,
         processor_seconds=verifier.seconds,
+        environment=dict(verifier.environment),
         files=files,
         emptied=(TESTS, LOGS),
-        read=(REWARD_FILE,),
+        read=(REWARD_FILE, REWARDS_FILE) if verifier.by_file else (REWARD_FILE,),
     )
 
 
@@ -83,21 +104,47 @@ def row_seed(row: Row) -> int:
     return derive_seed(0, json.dumps(row, sort_keys=True, ensure_ascii=False), 0) % 2**31
 
 
-def read_verdict(result: CommandResult, files: Mapping[str, bytes]) -> float:
+def read_verdict(
+    result: CommandResult, files: Mapping[str, bytes], *, by_file: bool = False
+) -> float:
     """The reward: what is in the file, else 1 for exit code 0 and 0 for 1.
 
-    Raises InfrastructureError for any other end: a verifier that crashes has judged nothing.
+    ``by_file``: what is in either file, whatever the exit code. Raises InfrastructureError for any other end: a
+    verifier that crashes has judged nothing.
     """
-    if result.cause == "exit" and result.code in (PASSED, FAILED):
-        written = files.get(REWARD_FILE)
+    written = files.get(REWARD_FILE)
+    if by_file and result.cause == "exit" and files:
+        return (
+            _read_rewards(files[REWARDS_FILE]) if REWARDS_FILE in files else _read_number(written)
+        )
+    if not by_file and result.cause == "exit" and result.code in (PASSED, FAILED):
         if written is None:
             return 1.0 if result.code == PASSED else 0.0
         return _read_number(written)
     said = describe_output(result)
-    raise InfrastructureError(f"the verifier ended by {result.cause} ({result.code}): {said}")
+    without = " and wrote no reward" if by_file and result.cause == "exit" else ""
+    raise InfrastructureError(
+        f"the verifier ended by {result.cause} ({result.code}){without}: {said}"
+    )
 
 
-def _read_number(written: bytes) -> float:
+def _read_rewards(written: bytes) -> float:
+    """The member ``reward``, or the only one, or the number that there is. Raises InfrastructureError."""
+    try:
+        found = json.loads(written)
+    except ValueError as error:
+        raise InfrastructureError(f"the verifier wrote no JSON: {written!r:.80}") from error
+    if isinstance(found, dict):
+        found = found.get("reward", next(iter(found.values())) if len(found) == 1 else None)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise InfrastructureError(
+            f"the verifier wrote no number `reward` and more than one other: {written!r:.80}"
+        )
+    return _read_number(str(found).encode())
+
+
+def _read_number(written: bytes | None) -> float:
+    assert written is not None
     try:
         found = float(written.decode())
     except ValueError as error:
