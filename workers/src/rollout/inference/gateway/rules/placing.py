@@ -20,8 +20,6 @@ from rollout.inference.gateway.rules.routing import BLOCK_TOKENS, EngineLoad, dr
 
 CANDIDATES_MAX = 64
 """Requests that are asked whether they take a place."""
-RECOMPUTE_WEIGHT = 2.0
-"""A token computed again also delays whoever comes to that engine."""
 LOSS_SECONDS_MIN = 0.01
 """To compute so much again is not worth a wait."""
 PATIENCE_SECONDS_MAX = 10.0
@@ -112,7 +110,7 @@ def _offer(
     best = room[0] if len(room) == 1 else min(room, key=lambda one: _rank(one, seeker))
     elsewhere = min(map(seeker.uncached, full), default=seeker.prompt_tokens)
     more = seeker.uncached(best) - elsewhere
-    loss = more * RECOMPUTE_WEIGHT / best.rate
+    loss = more / best.rate
     if loss <= LOSS_SECONDS_MIN:
         return OfferedPlace(best, now, now)
     seeker.passed_at = min(seeker.passed_at, now)
@@ -123,5 +121,5 @@ def _offer(
 
 
 def _rank(engine: EngineLoad, seeker: Seeker) -> tuple[float, int, bytes]:
-    seconds = engine.seconds + seeker.uncached(engine) * RECOMPUTE_WEIGHT / engine.rate
+    seconds = engine.seconds + seeker.uncached(engine) / engine.rate
     return seconds, engine.requests, draw_engine(engine, seeker.session)
