@@ -21,11 +21,13 @@ from rollout_operator.endpoint.history import build_history
 from rollout_operator.endpoint.inputs import ServerInputs
 from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import (
+    build_awake,
     build_deployment,
     build_revision,
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.holder import build_holder
 from rollout_operator.endpoint.render.traffic import build_traffic
 from rollout_operator.run.attempt import build_keys, render_record, sign_record
 from rollout_operator.run.certificate import issue
@@ -85,7 +87,7 @@ def children():
 
 
 def servers():
-    """An endpoint's, by kind."""
+    """An endpoint's, by kind, and whoever holds its requests."""
     inputs = ServerInputs(
         name="chat",
         namespace="ns",
@@ -110,7 +112,8 @@ def servers():
         build_service(inputs, revision.name, tls=True),
     ]
     kinds = {one["kind"]: one for one in (*build_surroundings(inputs), *made)}
-    return kinds | scalers(inputs)
+    held = {"holder": build_holder(inputs), "awake": build_awake(inputs, revision.name)}
+    return kinds | scalers(inputs) | held
 
 
 def scalers(inputs):
@@ -304,6 +307,15 @@ OF_SERVERS = {
     "a load balancer": ("Service", lambda one: one["spec"].update(type="LoadBalancer")),
     "a run's name": ("Service", lambda one: one["metadata"].update(name="chat-coordinator")),
     "another name": ("Deployment", lambda one: one["metadata"].update(name="chat-server")),
+    "another's holder": ("holder", lambda one: one["metadata"].update(name="other-holder")),
+    "a holder as the account of others": (
+        "holder",
+        lambda one: pod(one).update(serviceAccountName="default"),
+    ),
+    "a second address of a holder": (
+        "awake",
+        lambda one: one["metadata"].update(name="chat-holder"),
+    ),
     "a mounted token": (
         "ServiceAccount",
         lambda one: one.update(automountServiceAccountToken=True),

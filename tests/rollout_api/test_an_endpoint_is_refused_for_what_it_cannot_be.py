@@ -212,6 +212,7 @@ def keda(address):
 def test_an_autoscaler_and_a_route_pass():
     assert check(scaling=HPA, route=ROUTE) == []
     assert check(scaling=keda("https://prometheus.monitoring.svc:9090/prefix")) == []
+    assert check(scaling={**keda("http://p:9090"), "minReplicas": 0}) == []
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,14 @@ def test_an_autoscaler_and_a_route_pass():
         ({"scaling": HPA, "replicas": 3}, "spec.replicas", "TwoWriters"),
         ({"scaling": {**HPA, "minReplicas": 5}}, "spec.scaling.minReplicas", "EmptyRange"),
         ({"scaling": {**HPA, "minReplicas": 0}}, "spec.scaling.minReplicas", "NotSupported"),
+        (
+            {
+                "scaling": {**keda("http://p"), "minReplicas": 0},
+                "tls": {"secretRef": {"name": "a"}},
+            },
+            "spec.scaling.minReplicas",
+            "NotSupported",
+        ),
         ({"scaling": {**HPA, "minReplicas": -1}}, "spec.scaling.minReplicas", "OutOfRange"),
         ({"scaling": {"hpa": {}}}, "spec.scaling.maxReplicas", "MissingField"),
         ({"scaling": {"maxReplicas": 4}}, "spec.scaling", "ExactlyOneOf"),

@@ -190,6 +190,16 @@ def baseline_name(endpoint: str) -> str:
     return f"{endpoint}-baseline"
 
 
+def holder_name(endpoint: str) -> str:
+    """Name of the Deployment that holds an endpoint's requests while it has no servers, and of its pods in the label of revisions."""
+    return f"{endpoint}-holder"
+
+
+def awake_name(endpoint: str) -> str:
+    """Name of the Service of the servers that requests are held for."""
+    return f"{endpoint}-awake"
+
+
 def canary_name(endpoint: str) -> str:
     """Name of the ConfigMap that tells an endpoint's servers which sessions a candidate answers."""
     return f"{endpoint}-canary"

@@ -15,6 +15,8 @@ from rollout_api.worker import AdoptOrder
 VARIABLE = "ROLLOUT_SERVE_ORDER"
 """The variable of the container that holds it."""
 KEYS_MAX = 64
+HOLD_VARIABLE = "ROLLOUT_HOLD_ORDER"
+"""That of the container that holds requests while there are no servers."""
 WATCH_VARIABLE = "ROLLOUT_WATCH_ORDER"
 """That of the container that watches a canary."""
 MEASURE_VARIABLE, MEASURE_KEY_VARIABLE = "ROLLOUT_MEASURE_ORDER", "ROLLOUT_MEASURE_KEY"
@@ -60,6 +62,29 @@ class ServeOrder(ApiModel):
     """How long a pod that ends goes on taking requests: until nobody sends it any."""
     canary_file: FilePath | None = None
     """The file that says which sessions a candidate answers, which the kubelet keeps up to date. Unset: none."""
+
+
+class HoldOrder(ApiModel):
+    """Who holds requests while an endpoint has no servers."""
+
+    name: Name
+    """What clients ask for."""
+    servers: Uri
+    """Where servers answer once there are some, `http://host:port`."""
+    keys: tuple[Label, ...] = many(KEYS_MAX)
+    """Names of the clients' keys: of files in the folder of keys. Empty: nobody is asked for one."""
+    keys_dir: FilePath
+    """Folder of the keys: a Secret's, which the kubelet keeps up to date."""
+    work_dir: FilePath
+    """Folder for whatever is written."""
+    port: int = Field(ge=1, le=65_535)
+    """Where it listens."""
+    request_seconds: int = Field(ge=1)
+    """Longest request, from its arrival here to the end of its answer."""
+    drain_seconds: int = Field(ge=1)
+    """How long open requests may take when the pod ends."""
+    leave_seconds: int = Field(ge=0)
+    """How long a pod that ends goes on taking requests: until nobody sends it any."""
 
 
 class MeasureOrder(ApiModel):

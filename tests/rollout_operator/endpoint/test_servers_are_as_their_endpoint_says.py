@@ -14,11 +14,13 @@ from rollout_operator.endpoint.inputs import GRACE_SECONDS, LEAVE_SECONDS, Serve
 from rollout_operator.endpoint.model import ServedModel
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
+    build_awake,
     build_deployment,
     build_revision,
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.holder import build_holder
 from rollout_operator.errors import ChildRefused
 from rollout_operator.run.permitted import build_allowances
 
@@ -172,6 +174,34 @@ def children(runtime=None, **spec):
 def permit(runtime=None):
     allowances = build_allowances(RuntimeSpec.model_validate(runtime or {}))
     return EndpointPermit(endpoint="chat", namespace="ns", uid="uid-0001", allowances=allowances)
+
+
+def holders(runtime=None, **spec):
+    found = inputs(runtime, **spec)
+    return [build_holder(found), build_awake(found, build_revision(found).name)]
+
+
+@pytest.mark.parametrize("runtime", [{}, SHARED])
+@pytest.mark.parametrize("engine", [{"embedded": {}}, VLLM])
+def test_who_holds_requests_may_be_sent_under_its_own_endpoints_name_alone(runtime, engine):
+    for manifest in holders(runtime, engine=engine, apiKeys=KEYS):
+        permit(runtime).check(manifest)
+        for name in ("other-holder", "other-awake", "holder", "awake"):
+            manifest["metadata"]["name"] = name
+            with pytest.raises(ChildRefused, match="it is not sent"):
+                permit(runtime).check(manifest)
+
+
+def test_a_holder_is_told_no_key_and_is_reached_as_servers_are():
+    holder, awake = holders(apiKeys=KEYS)
+    template = holder["spec"]["template"]
+    assert "secretKeyRef" not in str(template)
+    mine = inputs(apiKeys=KEYS).selector.items()
+    assert mine <= template["metadata"]["labels"].items(), "the policy of servers is its, too"
+    assert template["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/healthz"
+    selector = awake["spec"]["selector"]
+    assert mine <= selector.items()
+    assert not selector.items() <= template["metadata"]["labels"].items(), "never itself"
 
 
 @pytest.mark.parametrize("runtime", [{}, SHARED])

@@ -16,12 +16,14 @@ from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen, speaks_t
 from rollout_operator.endpoint.permitted import EndpointPermit
 from rollout_operator.endpoint.render.children import (
     RevisionTemplate,
+    build_awake,
     build_baseline,
     build_candidate,
     build_deployment,
     build_service,
     build_surroundings,
 )
+from rollout_operator.endpoint.render.holder import build_holder
 from rollout_operator.endpoint.render.traffic import build_traffic
 from rollout_operator.endpoint.render.trials import (
     build_canary,
@@ -131,14 +133,13 @@ class EndpointApplier:
 def _build(
     seen: EndpointSeen, plan: EndpointPlan, inputs: ServerInputs, revision: RevisionTemplate
 ) -> Iterator[Manifest]:
-    """What shall be there, addresses last."""
+    """What shall be there, addresses after what answers there."""
     yield from build_surroundings(inputs)
     if plan.deploy and needs_record(seen):
         yield build_history(inputs, revision.name, seen)
     if plan.deploy:
         yield build_deployment(inputs, revision, plan.replicas)
-    if plan.serves:
-        yield build_service(inputs, plan.serves, tls=speaks_tls(seen, plan.serves))
+    yield from _build_addresses(seen, plan, inputs)
     if plan.trial is not None:
         yield build_candidate(inputs, revision.name)
     canary = plan.trial if isinstance(plan.trial, Canary) else None
@@ -152,8 +153,29 @@ def _build(
         yield build_canary(inputs, revision.name, percent)
 
 
+def _build_addresses(
+    seen: EndpointSeen, plan: EndpointPlan, inputs: ServerInputs
+) -> Iterator[Manifest]:
+    """Where clients ask, and whoever holds their requests with the address that it sends them on to."""
+    if plan.holds:
+        yield build_holder(inputs)
+    if not plan.serves:
+        return
+    if plan.holds:
+        yield build_awake(inputs, plan.serves)
+    serves = names.holder_name(seen.name) if plan.held else plan.serves
+    yield build_service(inputs, serves, tls=speaks_tls(seen, plan.serves))
+
+
 def _left_over(seen: EndpointSeen, plan: EndpointPlan) -> Iterator[tuple[str, str]]:
-    """Addresses of trials that nobody goes through: what was a candidate is not to be reached. Autoscalers and routes of before."""
+    """What is not wanted any more.
+
+    Who holds requests where there are servers for good; addresses of trials that nobody goes through: what was a candidate is
+    not to be reached; autoscalers and routes of before.
+    """
+    if plan.keep and not plan.holds:
+        yield "Deployment", names.holder_name(seen.name)
+        yield "Service", names.awake_name(seen.name)
     if plan.trial is None:
         yield "Service", names.candidate_name(seen.name)
     if not isinstance(plan.trial, Canary):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rollout_api import names
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
@@ -59,6 +60,7 @@ class EndpointSeen:
     ``gate``: what a person must mend before anything is made of the spec. ``lacks_model``: the gate is that there is no model,
     or not any more; everything else is as it should be. ``selects``: the revision that the Service sends requests to; empty
     without a Service. ``image`` and ``model``: of the target. ``trouble``: what its pods say that do not come up.
+    ``held``: whether the Service sends requests to the pod that holds them.
     ``served``: optional kinds that the cluster has.
     ``trials``: what is to be found out of the target before it may serve, in order. ``history``: what is on record of revisions,
     by their names; only where the target is one that was gone back to, or has no servers yet.
@@ -77,6 +79,7 @@ class EndpointSeen:
     model: ServedModel | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     selects: str = ""
+    held: bool = False
     trouble: str = ""
     trials: tuple[Trial | Canary, ...] = ()
     history: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +103,22 @@ class EndpointSeen:
         wanted, scaling = self.spec.replicas, self.spec.scaling
         if scaling is None:
             return wanted
-        return min(max(wanted, scaling.min_replicas), scaling.max_replicas)
+        rests = self.held and self.target in ("", self.selects)
+        fewest = scaling.min_replicas or (0 if rests else 1)
+        return min(max(wanted, fewest), scaling.max_replicas)
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether there may be no servers while nobody asks, so that somebody has to hold requests."""
+        if self.spec is None or self.spec.suspend or self.spec.scaling is None:
+            return False
+        return self.spec.scaling.min_replicas == 0
+
+    @property
+    def holder(self) -> Deployed | None:
+        """Whoever holds requests; None where there is nobody."""
+        child = self.children.get(("Deployment", names.holder_name(self.name)))
+        return child.deployed if child is not None and not child.deleting else None
 
     @property
     def traffic(self) -> frozenset[str]:
@@ -122,7 +140,8 @@ class EndpointSeen:
     def servers(self) -> dict[str, Deployed]:
         """The Deployments by their revisions, without those that are going."""
         found = (one.deployed for one in self.children.values() if not one.deleting)
-        return {one.revision: one for one in found if one is not None}
+        holder = names.holder_name(self.name)
+        return {one.revision: one for one in found if one is not None and one.revision != holder}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +149,7 @@ class EndpointPlan:
     """What to do, in the order of the fields; ``status`` None writes nothing.
 
     ``keep``: the surroundings, and the Service, which selects ``serves`` where that is one. ``deploy``: the target, with ``replicas``.
+    ``holds``: there is somebody who holds requests, ``held``: the Service sends them there.
     ``trial``: what the target is about to go through, ``asks``: its Job is made. ``verdict``: what is known of that, with the
     records of all that it has gone through.
     ``fail``: why the target is given up; ``revive``: that it was given up is taken back. ``scale`` and ``remove``: Deployments by name.
@@ -137,6 +157,8 @@ class EndpointPlan:
 
     keep: bool = False
     serves: str = ""
+    holds: bool = False
+    held: bool = False
     deploy: bool = False
     replicas: int = 0
     trial: Trial | Canary | None = None

@@ -14,6 +14,7 @@ from rollout_api.conditions import Reason
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_api.v1alpha1.runtime import RuntimeSpec
+from rollout_operator.cache.children import Child
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.endpoint.history import HandedOn, go_back
@@ -58,7 +59,8 @@ def look(
     if spec is not None:
         gate = gate or unfound or check_on_runtime(spec, runtime, namespace)
     children = store.children(namespace, stored.uid)
-    service = children.get(("Service", names.server_name(stored.key.name)))
+    address = _selects(children, names.server_name(stored.key.name))
+    held = address == names.holder_name(stored.key.name)
     seen = EndpointSeen(
         name=stored.key.name,
         namespace=namespace,
@@ -68,7 +70,8 @@ def look(
         status=EndpointStatus.model_validate(_known_only(stored.read_status())),
         gate=gate,
         children=dict(children),
-        selects=service.selects if service is not None and not service.deleting else "",
+        selects=_selects(children, names.awake_name(stored.key.name)) if held else address,
+        held=held,
         history=history,
         served=frozenset(served),
     )
@@ -81,6 +84,12 @@ def look(
     if isinstance(model, Blocked):
         return EndpointLook(seen=replace(seen, gate=model, lacks_model=True))
     return render(seen, spec, model, runtime, platform())
+
+
+def _selects(children: Mapping[tuple[str, str], Child], name: str) -> str:
+    """What a Service sends requests to; empty without it."""
+    service = children.get(("Service", name))
+    return service.selects if service is not None and not service.deleting else ""
 
 
 def _effective(

@@ -82,13 +82,15 @@ class EndpointPermit:
         head, _, digits = name.rpartition("-")
         known = len(digits) == _DIGEST_DIGITS and set(digits) <= set("0123456789abcdef")
         if kind == "Deployment":
-            return known and head == self.endpoint
+            own = known and head == self.endpoint
+            return own or name == names.holder_name(self.endpoint)
         if kind == "Job":
             return known and name == names.measure_name(self.uid, digits)
         if kind == "ConfigMap":
             return name in (names.canary_name(self.endpoint), names.history_name(self.endpoint))
-        tried = (names.candidate_name(self.endpoint), names.baseline_name(self.endpoint))
-        return name == names.server_name(self.endpoint) or (kind == "Service" and name in tried)
+        further = (names.candidate_name, names.baseline_name, names.awake_name)
+        known = {one(self.endpoint) for one in further}
+        return name == names.server_name(self.endpoint) or (kind == "Service" and name in known)
 
     def _look_service(self, spec: Manifest) -> Iterator[Fault]:
         for name in spec.keys() - {"type", "selector", "ports", "clusterIP"}:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rollout_api.conditions import Reason
+from rollout_operator.endpoint.holding import SETTLE_SECONDS, plan_holding
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 from rollout_operator.endpoint.status import plan_notes, plan_status
 from rollout_operator.endpoint.trial import (
@@ -25,8 +26,6 @@ from rollout_operator.endpoint.trial import (
     read_mark,
 )
 
-SETTLE_SECONDS = 2.0
-"""Between the switch of the Service and the end of what served before."""
 PODS_SECONDS = 10.0
 """Between two looks at pods that do not come up."""
 MEASURE_SECONDS = 5.0
@@ -35,7 +34,7 @@ MEASURE_SECONDS = 5.0
 
 def plan_endpoint(seen: EndpointSeen, now: datetime) -> EndpointPlan:
     """The next look's writes, events and status."""
-    plan = _plan_servers(seen)
+    plan = plan_holding(seen, _plan_servers(seen))
     status = plan_status(seen, plan, now)
     notes = plan_notes(seen, plan, status)
     before = seen.status.model_dump(mode="json", by_alias=True, exclude_none=True)

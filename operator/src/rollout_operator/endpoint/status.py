@@ -180,13 +180,17 @@ def _available(seen: EndpointSeen, plan: EndpointPlan, serving: Deployed | None)
         return yes(kind, Reason.SERVING, words)
     if seen.suspend:
         return no(kind, Reason.SUSPENDED, "spec.suspend is true: there are no servers")
+    if seen.held and not seen.replicas and seen.gate is None:
+        words = f"no servers: {names.holder_name(seen.name)} holds requests, and one comes for them"
+        return yes(kind, Reason.SCALED_TO_ZERO, words)
     if seen.gate is not None:
         return no(kind, seen.gate.reason, seen.gate.message)
     if not seen.replicas:
         return no(kind, Reason.SCALED_TO_ZERO, "spec.replicas is 0: there are no servers")
     if not plan.serves:
         return no(kind, Reason.NO_SERVER_READY, f"{seen.target} has not passed its evaluations")
-    return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet")
+    meanwhile = f"; {names.holder_name(seen.name)} holds requests" if seen.held else ""
+    return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet{meanwhile}")
 
 
 def _traffic(seen: EndpointSeen) -> Iterator[ConditionUpdate]:

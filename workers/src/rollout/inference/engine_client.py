@@ -1,4 +1,4 @@
-"""Requests to an engine over its socket: one connection each, whose events are handed on as they come, without a task for each.
+"""Requests to an engine over its socket, or to servers at an address: one connection each, whose events are handed on as they come, without a task for each.
 
 A general HTTP client wakes a task for every piece of an answer, which is most of what a streamed event cost a gateway; here
 the bytes go from the socket's callback to whoever takes them. What is parsed is HTTP's framing, by httptools. A connection is not
@@ -14,6 +14,8 @@ from typing import Self, cast
 import httptools
 
 CONNECT_SECONDS_MAX = 2.0
+HTTP = "http://"
+"""How the address of servers begins that are elsewhere: ``http://host:port``."""
 ANSWER_BYTES_MAX = 64 << 20
 LOOPBACK = "127.0.0.1:"
 """How the address of an engine begins that knows no Unix sockets."""
@@ -21,6 +23,10 @@ LOOPBACK = "127.0.0.1:"
 
 class EngineLost(Exception):  # noqa: N818 - a state
     """An engine did not answer, or not to the end, or what is no answer."""
+
+
+class NotReached(EngineLost):
+    """It has not been asked: nobody took the connection."""
 
 
 class AnswerTooLarge(Exception):  # noqa: N818 - a state
@@ -63,10 +69,10 @@ class EngineAnswer(asyncio.Protocol):
     @classmethod
     async def _connect(cls, socket: str) -> tuple[asyncio.Transport, Self]:
         loop = asyncio.get_running_loop()
-        if socket.startswith(LOOPBACK):
-            host, _, port = socket.partition(":")
-            return await loop.create_connection(cls, host, int(port))
-        return await loop.create_unix_connection(cls, socket)
+        if not socket.startswith((LOOPBACK, HTTP)):
+            return await loop.create_unix_connection(cls, socket)
+        host, _, port = socket.removeprefix(HTTP).rpartition(":")
+        return await loop.create_connection(cls, host, int(port))
 
     async def head(self) -> int:
         """The status, when it is there."""

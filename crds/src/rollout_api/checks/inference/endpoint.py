@@ -36,6 +36,7 @@ def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
     yield from find_bad_name(spec.model_name, "spec.modelName")
     yield from _engine(spec)
     yield from _scaling(spec.scaling)
+    yield from _rests(spec)
     yield from _route(spec)
     yield from find_taken_labels(spec, "spec")
     yield from find_devices(spec, "spec")
@@ -175,12 +176,21 @@ def _engine(spec: EndpointSpec) -> Iterator[Problem]:
         )
 
 
+def _rests(spec: EndpointSpec) -> Iterator[Problem]:
+    """What an endpoint without servers cannot be."""
+    if spec.scaling is None or spec.scaling.min_replicas:
+        return
+    if spec.scaling.hpa is not None:
+        fix = "write 1 or more, or use keda: a HorizontalPodAutoscaler rests for good where there are no servers"
+        yield not_supported("spec.scaling.minReplicas", "scale to zero by an HPA", fix)
+    if spec.tls is not None:
+        fix = "write 1 or more, or leave tls out: who holds requests ends no TLS"
+        yield not_supported("spec.scaling.minReplicas", "scale to zero beside tls", fix)
+
+
 def _scaling(scaling: Scaling | None) -> Iterator[Problem]:
     if scaling is None:
         return
-    if scaling.min_replicas == 0:
-        fix = "write 1 or more: while there are no servers nobody would hold requests"
-        yield not_supported("spec.scaling.minReplicas", "scale to zero", fix)
     if scaling.min_replicas > scaling.max_replicas:
         yield Problem(
             field="spec.scaling.minReplicas",

@@ -177,7 +177,7 @@ class EndpointSpec(PodSettings):
             "engine",
         ),
         Rule(
-            "!has(self.scaling) || !has(self.replicas) || self.replicas > 0",
+            "!has(self.scaling) || !has(self.scaling.hpa) || !has(self.replicas) || self.replicas > 0",
             "an autoscaler rests while replicas is 0: leave replicas out, or scaling",
             "replicas",
         ),

@@ -44,14 +44,15 @@ class Scaling(OneOf):
     keda: ScaledByKeda | None = None
     """KEDA, which has to be installed."""
     min_replicas: int = Field(default=1, ge=0, le=4096)
-    """Fewest servers. 0, with somebody who holds requests meanwhile, is not supported by this version: refused."""
+    """Fewest servers. 0, with `keda` only: none after `scaleDownSeconds` without a request; a small pod then holds requests until a server
+    that KEDA wants for them is ready. Not beside `tls`."""
     max_replicas: int = Field(ge=1, le=4096)
     """Most servers; the runtime's ceilings hold for it. While a changed endpoint comes up there are twice as many."""
     target_saturation: Real | None = Field(default=None, gt=0, le=100)
     """Requests that wait or are answered, over those that a server's engines take at a time, of all servers on average: above it there
     are more servers, below it fewer. Unset: 0.8."""
     scale_down_seconds: int = Field(default=300, ge=0, le=3600)
-    """How long fewer servers must have been enough before one goes; more come at once."""
+    """How long fewer servers must have been enough before one goes, and nobody asked before the last one does; more come at once."""
 
 
 Hostname = Annotated[

@@ -71,6 +71,17 @@ def build_service(inputs: ServerInputs, revision: str, *, tls: bool) -> Manifest
     return _build_address(inputs, names.server_name(inputs.name), revision, {"ports": [port]})
 
 
+def build_awake(inputs: ServerInputs, revision: str) -> Manifest:
+    """The address of the servers that requests are held for."""
+    port = {
+        "name": names.PORT_CLIENTS,
+        "port": SERVICE_PORT,
+        "protocol": "TCP",
+        "targetPort": names.PORT_CLIENTS,
+    }
+    return _build_address(inputs, names.awake_name(inputs.name), revision, {"ports": [port]})
+
+
 def build_candidate(inputs: ServerInputs, revision: str) -> Manifest:
     """The pods of a revision that may not serve yet, by name: for those who measure it, and for sessions that are sent on."""
     return _build_pods_address(inputs, names.candidate_name(inputs.name), revision)

@@ -62,6 +62,7 @@ def _build_keda(inputs: ServerInputs, scaling: Scaling) -> Manifest:
             "pollingInterval": scaling.keda.polling_seconds,
             "minReplicaCount": scaling.min_replicas,
             "maxReplicaCount": scaling.max_replicas,
+            "cooldownPeriod": scaling.scale_down_seconds,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behaviour(scaling)}},
             "triggers": [_build_trigger(inputs, scaling, scaling.keda)],
         },
@@ -70,6 +71,8 @@ def _build_keda(inputs: ServerInputs, scaling: Scaling) -> Manifest:
 
 def _build_trigger(inputs: ServerInputs, scaling: Scaling, keda: ScaledByKeda) -> Manifest:
     pods = f"{inputs.name}-[0-9a-f]{{10}}-[^-]+(-[^-]+)?"
+    if not scaling.min_replicas:
+        pods = f"{pods}|{names.holder_name(inputs.name)}-[^-]+(-[^-]+)?"
     trigger: Manifest = {
         "type": "prometheus",
         "metricType": "AverageValue",

@@ -155,8 +155,9 @@ async def _ask(state: GatewayState, path: str, request: web.Request) -> web.Stre
     body = await _read_body(state, request)
     ask = read_ask(path, body)
     pool = state.resolve(ask.model, key)
-    require_route(pool.version.task, pool.version.name, path)
-    require_heard(pool.version.engine, ask)
+    if not pool.away:  # else it is for the servers to say
+        require_route(pool.version.task, pool.version.name, path)
+        require_heard(pool.version.engine, ask)
     if (answer := await _ask_candidate(state, key, ask, request, body)) is not None:
         return answer
     span = state.begin_span(ask, pool.version, request.headers.get("traceparent", ""), began)
@@ -196,9 +197,7 @@ async def _ask_candidate(
         return None
     live = state.live.begin(key.id, CANDIDATE, time.monotonic())
     try:
-        answer = await state.candidate.answer(
-            state.canary, request, body, live, request[REQUEST_ID]
-        )
+        answer = await state.others.answer(state.canary, request, body, live, request[REQUEST_ID])
     finally:
         state.live.end(live)
     state.metrics.canary.labels("fell_back" if answer is None else "answered").inc()

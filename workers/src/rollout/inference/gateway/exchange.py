@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import HttpVersion11, web
 
-from rollout.inference.engine_client import AnswerTooLarge, EngineAnswer, EngineLost
+from rollout.inference.engine_client import AnswerTooLarge, EngineAnswer, EngineLost, NotReached
 from rollout.inference.gateway.metrics import build_exemplar
 from rollout.inference.gateway.pools import EngineSlot, Entrant, VersionPool
 from rollout.inference.gateway.request_log import BODY_BYTES_MAX, BodyKeeper, RequestLine
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 2
+"""Engines that a request is given to: one that brings them down shall not bring down all."""
+RETRIES_MAX = 16
+"""Of servers that come and go and have not been reached: each waits until they say that they are ready."""
 WRITE_BYTES_MAX = 1 << 16
 """What waits for a client that does not keep up before its engine is held back."""
 CLIENT_CHARACTERS_MAX = 120
@@ -90,7 +93,8 @@ class Exchange:
 
     async def answer(self) -> web.StreamResponse:
         """Answer it. Raises ApiRefusal: before the first byte, or after it where ``response`` is set."""
-        for attempt in range(ATTEMPTS_MAX):
+        attempts = 0
+        while True:
             slot = await self._wait_for_place()
             try:
                 return await self._attempt(slot)
@@ -106,11 +110,13 @@ class Exchange:
                     raise ApiRefusal(
                         502, "the engine was lost", code="engine_lost", reason="engine_lost"
                     ) from error
+                attempts += not isinstance(error, NotReached)
             finally:
                 self.pool.release(slot)
-            if attempt + 1 < ATTEMPTS_MAX:
-                self.retries += 1
-                self.state.metrics.retries.inc()
+            if attempts == ATTEMPTS_MAX or self.retries == RETRIES_MAX:
+                break
+            self.retries += 1
+            self.state.metrics.retries.inc()
         raise unavailable("the engines that were asked have failed; try again", reason="no_engine")
 
     def record(self) -> None:
@@ -206,6 +212,8 @@ class Exchange:
         return await slot.engine.post(self.ask.path, body, headers)
 
     async def _attempt(self, slot: EngineSlot) -> web.StreamResponse:
+        if slot.engine.replica.away:
+            return await self.state.others.relay(self, slot)
         upstream = await self._send(slot)
         try:
             return await self._pass_on(slot, upstream)
@@ -219,7 +227,7 @@ class Exchange:
         if upstream.status != 200:
             self.pool.answered(slot)
             raise engine_refusal(upstream.status, body)
-        self._begun(slot)
+        self.begun(slot)
         if self.kept is not None:
             self.kept.add(body)
         self.usage = read_usage(body)
@@ -262,7 +270,7 @@ class Exchange:
         now = time.monotonic()
         slot.engine.heard_at = self.live.moved_at = now
         if not self.first_byte_at:
-            self._begun(slot)
+            self.begun(slot)
         try:
             whole = relay.feed(data)
         except StreamBroken as error:
@@ -288,7 +296,8 @@ class Exchange:
             self._chunked = self.request.version >= HttpVersion11
         return self.response
 
-    def _begun(self, slot: EngineSlot) -> None:
+    def begun(self, slot: EngineSlot) -> None:
+        """The first byte of its answer is there."""
         self.first_byte_at = self.live.moved_at = time.monotonic()
         self.pool.answered(slot)
         if self.span is not None and self.ask.stream:

@@ -70,7 +70,8 @@ class EngineClient:
         """Whether it answers its health check."""
         try:
             async with asyncio.timeout(HEALTH_SECONDS_MAX):
-                answer = await EngineAnswer.ask(self.replica.socket, "GET", "/health", b"", {})
+                path = "/readyz" if self.replica.away else "/health"
+                answer = await EngineAnswer.ask(self.replica.socket, "GET", path, b"", {})
                 try:
                     return await answer.head() == 200
                 finally:
@@ -169,6 +170,11 @@ class VersionPool:
     def ready(self) -> bool:
         """Whether any engine takes requests."""
         return any(one.load.ready for one in self.engines)
+
+    @property
+    def away(self) -> bool:
+        """Whether its requests are for servers that have gateways of their own."""
+        return any(one.away for one in self.version.replicas)
 
     def serves(self, version: ServedVersion) -> bool:
         """Whether it is these weights under this name, be it by other engines."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rollout.inference.gateway.forwarding import CandidateClient
+from rollout.inference.gateway.forwarding import ServersClient
 from rollout.inference.gateway.keys import ApiKey, KeyFile, KeyRing
 from rollout.inference.gateway.live import LiveBounds, LiveRequests
 from rollout.inference.gateway.metrics import GatewayMetrics
@@ -103,7 +103,7 @@ class GatewayState:
         self._key_file = KeyFile(Path(settings.keys), is_open=settings.is_open)
         self.ring: KeyRing = self._key_file.read()
         self._table_watch = FileWatch(Path(settings.table), read_table)
-        self.canary, self.candidate = NOBODY, CandidateClient()
+        self.canary, self.others = NOBODY, ServersClient()
         self._canary_watch = FileWatch(Path(settings.canary), read_canary)
         self._key_watch = FileWatch(self._key_file.path, lambda _: self._key_file.read())
 
@@ -180,7 +180,7 @@ class GatewayState:
         """Close the clients of all engines."""
         for pool in self.pools:
             pool.close()
-        await self.candidate.close()
+        await self.others.close()
         if self.log is not None:
             await asyncio.to_thread(self.log.close)
         if self.traces is not None:

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from rollout.errors import SpecError
+from rollout.inference.engine_client import HTTP
 
 NAME_CHARACTERS_MAX = 256
 VERSIONS_MAX = 256
@@ -23,13 +24,20 @@ TABLE_BYTES_MAX = 4 << 20
 class EngineReplica(msgspec.Struct, frozen=True, kw_only=True):
     """One engine: its Unix socket, or ``127.0.0.1:PORT``, and how many requests it answers at a time.
 
-    ``key``: what it asks of whoever asks it; empty: its socket is nobody else's.
+    ``key``: what it asks of whoever asks it; empty: its socket is nobody else's. A socket that begins with ``http://`` is
+    ``http://host:port`` of servers that have gateways of their own (``away``): they are sent requests as clients sent them, with
+    their keys.
     """
 
     name: str
     socket: str
     slots: int
     key: str = ""
+
+    @property
+    def away(self) -> bool:
+        """Whether another gateway stands before it."""
+        return self.socket.startswith(HTTP)
 
 
 class ServedVersion(msgspec.Struct, frozen=True, kw_only=True):
