@@ -11,7 +11,10 @@ from actor_fakes import (
     make_task,
 )
 
+from rollout.actor import episodes
+from rollout.actor.episodes import Episode
 from rollout.actor.runner import RunnerParts, play
+from rollout.actor.turns import environment_turns, group
 from rollout.errors import DataError, EngineError, InfrastructureError
 from rollout.seeds import derive_seed
 from rollout.types import Completion, Message, SamplingParams, VersionSpan
@@ -84,6 +87,25 @@ async def test_later_turns_are_groups_of_one_and_go_on_from_the_sampled_tokens()
         assert engine.calls[1][episode.sample].seeds == (
             derive_seed(7, "train", 1, episode.sample, 1),
         )
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+async def test_an_episode_is_copied_once_for_each_thing_that_is_said(turns, monkeypatch):
+    copied: list[int] = []
+
+    def count(one, **changes):
+        if isinstance(one, Episode):
+            copied.append(one.sample)
+        return replace(one, **changes)
+
+    for module in (episodes, environment_turns, group):
+        monkeypatch.setattr(module, "replace", count)
+    engine = SayingEngine(lambda prompt, seed: "x")
+
+    await play([make_task(1, samples=3)], stage(engine, CountingBuilder(turns=turns)))
+
+    assert len(engine.calls) == turns
+    assert len(copied) == 3 * 2 * turns
 
 
 async def test_a_reply_cut_off_ends_its_episode():

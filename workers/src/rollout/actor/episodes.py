@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rollout.data.rows.pooled_requests import pack_numbers
 from rollout.errors import DataError, EngineError
@@ -141,7 +142,8 @@ def take_part(episode: Episode, completion: Completion, version: WeightVersion) 
     """The episode with what is there of a reply; ``begun`` and ``segment`` say that it is to go on."""
     sampled = len(completion.token_ids)
     return replace(
-        _take_tokens(episode, completion, version),
+        episode,
+        **_take_tokens(episode, completion, version),
         begun=episode.begun + sampled,
         segment=episode.segment + bool(sampled),
     )
@@ -169,13 +171,14 @@ def take_completion(
     reply = reply_text(said, sampling, renderer)
     parts = renderer.parse_reply(reply, said, episode.tools, episode.turn)
     message = Message(role="assistant", content=parts)
-    told = _take_tokens(episode, completion, version)
+    tokens = _take_tokens(episode, completion, version)
     return replace(
-        told,
+        episode,
+        **tokens,
         messages=(*episode.messages, message),
         num_calls=episode.num_calls + len(message.calls),
         turn=episode.turn + 1,
-        turn_ends=(*episode.turn_ends, len(told.token_ids)),
+        turn_ends=(*episode.turn_ends, len(tokens["token_ids"])),
         begun=0,
         choice_logprobs=completion.choice_logprobs,
         replies=(*episode.replies, reply),
@@ -197,24 +200,26 @@ def take_numbers(episode: Episode, numbers: Sequence[float]) -> Episode:
     )
 
 
-def _take_tokens(episode: Episode, completion: Completion, version: WeightVersion) -> Episode:
+def _take_tokens(
+    episode: Episode, completion: Completion, version: WeightVersion
+) -> dict[str, Any]:
+    """What a reply changes of the fields of tokens: an episode has many fields, and is copied once."""
     start = len(episode.token_ids)
     sampled = len(completion.token_ids)
     spans = completion.spans or (
         VersionSpan(start=0, end=sampled, lineage=version.lineage, step=version.step),
     )
     moved = tuple(
-        replace(span, start=span.start + start, end=span.end + start)
+        replace(span, start=span.start + start, end=span.end + start) if start else span
         for span in spans
         if span.end > span.start
     )
-    return replace(
-        episode,
-        token_ids=episode.token_ids + completion.token_ids,
-        logprobs=episode.logprobs + completion.logprobs,
-        loss_mask=episode.loss_mask + (1,) * sampled,
-        spans=episode.spans + moved,
-    )
+    return {
+        "token_ids": episode.token_ids + completion.token_ids,
+        "logprobs": episode.logprobs + completion.logprobs,
+        "loss_mask": episode.loss_mask + (1,) * sampled,
+        "spans": episode.spans + moved,
+    }
 
 
 def action_of(episode: Episode, turn: int | None = None) -> Action:
@@ -259,7 +264,7 @@ def over_budget(episode: Episode, budgets: Budgets, seconds: float) -> str | Non
 
 def end_episode(episode: Episode, ending: Ending) -> Episode:
     """The episode at an ending of the policy's."""
-    return _take_said(replace(episode, ending=ending.kind), ending)
+    return replace(episode, **_take_said(episode, ending), ending=ending.kind)
 
 
 def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) -> Episode:
@@ -273,7 +278,8 @@ def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) ->
         )
     between = _render_between(episode, said.messages, renderer)
     return replace(
-        _take_said(episode, said),
+        episode,
+        **_take_said(episode, said),
         messages=(*episode.messages, *said.messages),
         token_ids=episode.token_ids + between,
         logprobs=episode.logprobs + (0.0,) * len(between),
@@ -282,8 +288,8 @@ def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) ->
     )
 
 
-def _take_said(episode: Episode, said: State | Ending) -> Episode:
-    """What an environment gave for the last reply. Raises DataError for what is no finite number."""
+def _take_said(episode: Episode, said: State | Ending) -> dict[str, Any]:
+    """What an environment gave for the last reply, as fields. Raises DataError for what is no finite number."""
     signals = {**episode.signals, **said.signals}
     given = {"turn_reward": said.turn_reward or 0.0, **said.signals}
     wrong = [name for name, value in given.items() if not _is_finite(value)]
@@ -292,7 +298,7 @@ def _take_said(episode: Episode, said: State | Ending) -> Episode:
             f"expected finite numbers of at most {SIGNALS_MAX} names from the environment, got"
             f" {len(signals)} names, and {dict.fromkeys(wrong)!r:.80} of no such number"
         )
-    return replace(episode, turn_rewards=(*episode.turn_rewards, said.turn_reward), signals=signals)
+    return {"turn_rewards": (*episode.turn_rewards, said.turn_reward), "signals": signals}
 
 
 def _is_finite(value: object) -> bool:

@@ -58,11 +58,15 @@ class RunnerParts:
 
     def noise(self, episode: Episode, task: Task) -> int:
         """The noise of an episode's present turn and segment."""
+        return self.noise_of(task, episode.sample, episode.turn, episode.segment)
+
+    def noise_of(self, task: Task, sample: int, turn: int = 0, segment: int = 0) -> int:
+        """As ``noise``, of an episode that is not there yet."""
         return derive_seed(
             self.seed,
             task.noise_domain,
             task.ordinal if task.noise_ordinal is None else task.noise_ordinal,
-            episode.sample,
-            episode.turn,
-            episode.segment,
+            sample,
+            turn,
+            segment,
         )

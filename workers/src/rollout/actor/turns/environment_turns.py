@@ -115,17 +115,16 @@ class SampleEnvironment:
 
     async def _start(self) -> Episode:
         state = await self._open()
-        episode = Episode(
+        return Episode(
             task_id=self._task.task_id,
             ordinal=self._task.ordinal,
             sample=self._sample,
-            seed=0,
+            seed=self._stage.noise_of(self._task, self._sample),
             messages=state.messages,
             tools=state.tools or (),
             prompt_ids=self._render_first(state),
             choices=self._render_choices(state),
         )
-        return replace(episode, seed=self._stage.noise(episode, self._task))
 
     async def _open(self) -> State:
         """A fresh environment, started; the one before is closed."""
