@@ -8,7 +8,7 @@ from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.named.folder import FolderObjects
 from rollout.snapshots.manifest import Manifest, RunFacts, SnapshotHeader
 from rollout.snapshots.place import SnapshotPlace
-from rollout.snapshots.processes.image import ImageFacts, pack_dump
+from rollout.snapshots.processes.image import ImageFacts, OpenedImage, pack_dump
 from rollout.snapshots.processes.pages import PAGE_BYTES
 from rollout.snapshots.saving import save_snapshot
 
@@ -36,6 +36,16 @@ def dump_folder(folder: Path, salt: bytes = b"") -> Path:
 def facts_of(_dump: Path) -> ImageFacts:
     """What it relies on."""
     return ImageFacts(root=1001, pipe=7, argv=("program",), digest="ab", files=())
+
+
+def read_whole(image: OpenedImage) -> dict[str, bytes]:
+    """Every file of an image, as CRIU is given it."""
+    with image.pages as pages:
+        read = {
+            name: b"".join([bytes(one) for batch in pages.batches(name) for one in batch])
+            for name in pages.names()
+        }
+    return {**image.files, **read}
 
 
 def save_dump(

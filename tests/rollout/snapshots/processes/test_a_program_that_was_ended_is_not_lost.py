@@ -26,7 +26,7 @@ class PretendedCriu:
     def __init__(self, child: subprocess.Popen[bytes], *, fails: bool = False) -> None:
         self.child, self.fails, self.dumps = child, fails, 0
 
-    def support(self) -> Support:
+    def support(self, *, tried: bool = True) -> Support:
         return Support(version="4.2.1")
 
     def dump(self, tree, folder, *, stop: bool) -> None:
@@ -42,8 +42,8 @@ class PretendedCriu:
             self.child.wait()
         (folder / "stats-dump").write_bytes(b"")
 
-    def restore_argv(self, folder) -> list[str]:
-        return ["false", str(folder)]
+    def restore_argv(self) -> list[str]:
+        return ["false"]
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_where_there_is_none_nothing_is_made_and_other_ways_are_refused_by_name(
     none = find_criu({"PATH": str(tmp_path)})
     assert "install CRIU 4.2" in none.support().reason
     with pytest.raises(SnapshotRefused, match="not supported here"):
-        none.restore_argv(tmp_path)
+        none.restore_argv()
     assert "turned off" in choose_snapshotter("none", {}).support().reason
     for way, reason in {
         "kubelet": "nodes/checkpoint",

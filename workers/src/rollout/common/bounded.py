@@ -30,6 +30,20 @@ def unpack_zstd(frame: bytes | memoryview, size_max: int) -> bytes:
         raise ValueError(str(error)) from error
 
 
+def unpack_zstd_into(frame: bytes | memoryview, target: memoryview) -> None:
+    """The content of one zstd frame into memory that is there. Raises ValueError for one of another size, and for what is no frame."""
+    done = 0
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(frame) as plain:
+            while done < len(target) and (count := plain.readinto(target[done:])):
+                done += count
+            is_longer = bool(plain.read(1))
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    if is_longer or done != len(target):
+        raise ValueError(f"a frame of another size than the {len(target)} bytes that are expected")
+
+
 def _unpack_slowly(frame: bytes | memoryview, declared: int, size_max: int) -> bytes:
     """In parts, so that memory follows what is really there and not what is said."""
     parts = bytearray()

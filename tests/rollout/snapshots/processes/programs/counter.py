@@ -19,7 +19,10 @@ child = None
 
 def digest() -> str:
     salt = repr(time.monotonic()) if TRICK == "forgetful" else ""
-    return hashlib.sha256(chain + memory + salt.encode()).hexdigest()
+    hasher = hashlib.sha256(chain)
+    hasher.update(memory)
+    hasher.update(salt.encode())
+    return hasher.hexdigest()
 
 
 if TRICK == "sandbox":

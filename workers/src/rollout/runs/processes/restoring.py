@@ -32,7 +32,8 @@ from rollout.snapshots.processes.cell import (
 )
 from rollout.snapshots.processes.contract import ProcessSnapshotter, require_support
 from rollout.snapshots.processes.criu import read_errors
-from rollout.snapshots.processes.image import ImageFacts, read_facts, unpack_image
+from rollout.snapshots.processes.feeding import ImageFeed
+from rollout.snapshots.processes.image import ImageFacts, OpenedImage, open_image, read_facts
 from rollout.snapshots.processes.init import IMAGED
 from rollout.snapshots.processes.node import read_node, require_same_files, require_same_node
 from rollout.snapshots.processes.sealing import Sealer, open_sealer
@@ -64,7 +65,7 @@ class Restorable:
 def require_restorable(found: Found, snapshotter: ProcessSnapshotter) -> Restorable:
     """Raise SnapshotRefused for an image that must not go on here, with the reason; nothing is written."""
     manifest = found.manifest
-    support = require_support(snapshotter)
+    support = require_support(snapshotter, tried=False)  # it is about to try
     layer = require_own(manifest)
     require_same_node(manifest.header.runtime, read_node(support.version))
     sealer = open_sealer(
@@ -103,22 +104,24 @@ def restored(
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(cell, LIVE))
         with locked(cell, point.HOLD), locked(cell, WORK):
-            _prepare(cell, image)
-            argv = snapshotter.restore_argv(cell.dump)
-            keeper = stack.enter_context(keeper_of(cell, RESTORE, argv))
+            opened = _prepare(cell, image)
+            with opened.pages, ImageFeed(cell.dump, opened.files, opened.pages) as feed:
+                argv = snapshotter.restore_argv()
+                keeper = stack.enter_context(keeper_of(cell, RESTORE, argv))
+                _wait_until_it_goes_on(cell, keeper, feed)
             _compare(cell, keeper, facts)
             if variables:
                 renew(cell, variables)
         yield Restored(cell=cell, keeper=keeper, compared=bool(facts.digest))
 
 
-def _prepare(cell: Cell, image: Restorable) -> None:
-    """What CRIU and process 1 read, in the cell's folder."""
+def _prepare(cell: Cell, image: Restorable) -> OpenedImage:
+    """What process 1 reads, in the cell's folder, and what CRIU does."""
     if is_unsaved(cell):
         raise SnapshotRefused(
             f"{cell.name} was ended, and its last state is no image yet: rollout process save {cell.uid}"
         )
-    unpack_image(image.layer, image.sealer, image.found.place.source, fresh_folder(cell.dump))
+    fresh_folder(cell.dump)
     told = {"root": image.facts.root, "pipe": image.facts.pipe}
     point.write_whole(cell.folder / IMAGED, json.dumps(told))
     (cell.folder / point.RENEWED).unlink(missing_ok=True)
@@ -126,15 +129,21 @@ def _prepare(cell: Cell, image: Restorable) -> None:
         point.write_whole(cell.folder / point.READY, "")
     else:
         (cell.folder / point.READY).unlink(missing_ok=True)
+    return open_image(image.layer, image.sealer, image.found.place.source)
+
+
+def _wait_until_it_goes_on(cell: Cell, keeper: subprocess.Popen[bytes], feed: ImageFeed) -> None:
+    tree = wait_started(cell, keeper, RESTORE_SECONDS_MAX)
+    said = read_errors(cell.dump / RESTORE_LOG) if tree is None else ""
+    shutil.rmtree(cell.dump, ignore_errors=True)
+    if feed.failure is not None:
+        raise feed.failure
+    if tree is None:
+        raise SnapshotRefused(f"the image does not go on: CRIU: {said}")
 
 
 def _compare(cell: Cell, keeper: subprocess.Popen[bytes], facts: ImageFacts) -> None:
     """The oracle: what goes on says of its state what was said before it was imaged."""
-    tree = wait_started(cell, keeper, RESTORE_SECONDS_MAX)
-    said = read_errors(cell.dump / RESTORE_LOG) if tree is None else ""
-    shutil.rmtree(cell.dump, ignore_errors=True)
-    if tree is None:
-        raise SnapshotRefused(f"the image does not go on: CRIU: {said}")
     if not facts.digest:
         return
     told = ask(cell, keeper)

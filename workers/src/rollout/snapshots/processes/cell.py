@@ -22,13 +22,13 @@ from rollout.errors import SnapshotRefused, SpecError
 from rollout.objects.filesystem import make_folder
 from rollout.snapshots.processes import point
 from rollout.snapshots.processes.contract import Tree
-from rollout.snapshots.processes.init import KEEPER, STARTED
+from rollout.snapshots.processes.init import DUMP, KEEPER, STARTED
 
-CELL, LIVE, WORK, DUMP = "cell.json", "live", "work", "dump"
+CELL, LIVE, WORK = "cell.json", "live", "work"
 RUN, RESTORE = "run", "restore"
 FOLDER = "processes"
 NAME_CHARACTERS_MAX = 63
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.005
 LOCK_SECONDS_MAX = 1.0
 """Whoever looks whether a lock is held has it for a moment."""
 BUSY = {
@@ -56,7 +56,7 @@ class Cell:
 
     @property
     def dump(self) -> Path:
-        """Where a dump lies while it is made or restored."""
+        """Where a dump lies while it is made, and CRIU works while it restores."""
         return self.folder / DUMP
 
 

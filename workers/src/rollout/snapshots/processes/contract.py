@@ -48,8 +48,8 @@ class Tree:
 class ProcessSnapshotter(Protocol):
     """Makes images of processes, and processes of images."""
 
-    def support(self) -> Support:
-        """Whether it can, on this machine, as this user. Takes up to a second."""
+    def support(self, *, tried: bool = True) -> Support:
+        """Whether it can, on this machine, as this user; ``tried`` on its kernel, which takes up to a second."""
         ...
 
     def dump(self, tree: Tree, folder: Path, *, stop: bool) -> None:
@@ -59,8 +59,11 @@ class ProcessSnapshotter(Protocol):
         """
         ...
 
-    def restore_argv(self, folder: Path) -> list[str]:
-        """The command by which process 1 of a new cell has the processes of an image as its children. Raises SnapshotRefused."""
+    def restore_argv(self) -> list[str]:
+        """The command by which process 1 of a new cell has the processes of an image as its children. Raises SnapshotRefused.
+
+        It works in the folder of the cell's dump, where it is fed (``feeding``).
+        """
         ...
 
 
@@ -70,7 +73,7 @@ class NoSnapshotter:
 
     reason: str
 
-    def support(self) -> Support:
+    def support(self, *, tried: bool = True) -> Support:  # noqa: ARG002 - the contract's
         """As the contract says."""
         return Support(reason=self.reason)
 
@@ -78,7 +81,7 @@ class NoSnapshotter:
         """Refuses."""
         raise self._refusal()
 
-    def restore_argv(self, folder: Path) -> list[str]:  # noqa: ARG002 - the contract's
+    def restore_argv(self) -> list[str]:
         """Refuses."""
         raise self._refusal()
 
@@ -86,9 +89,9 @@ class NoSnapshotter:
         return _unsupported(self.reason)
 
 
-def require_support(snapshotter: ProcessSnapshotter) -> Support:
-    """What makes images here. Raises SnapshotRefused where nothing does."""
-    support = snapshotter.support()
+def require_support(snapshotter: ProcessSnapshotter, *, tried: bool = True) -> Support:
+    """What makes images here; ``tried`` as the contract says. Raises SnapshotRefused where nothing does."""
+    support = snapshotter.support(tried=tried)
     if not support.is_there:
         raise _unsupported(support.reason)
     return support

@@ -5,6 +5,8 @@ Names are flat and of known characters, and each object is sealed under the prog
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ from rollout.seams import ObjectSource, ObjectStore
 from rollout.snapshots.layers.contract import Taken, read_part
 from rollout.snapshots.manifest import LayerRecord
 from rollout.snapshots.processes.node import MappedFile
-from rollout.snapshots.processes.pages import Pack, PagePacking, PagesFile, write_pages
+from rollout.snapshots.processes.pages import Pack, PagePacking, PagesFile
+from rollout.snapshots.processes.reading import PageReading
 from rollout.snapshots.processes.sealing import Sealer
 
 INDEX, FILES = "index", "files"
@@ -107,10 +110,16 @@ def read_facts(record: LayerRecord, sealer: Sealer, source: ObjectSource) -> Ima
     return _read_index(record, sealer, source).facts
 
 
-def unpack_image(
-    record: LayerRecord, sealer: Sealer, source: ObjectSource, folder: Path
-) -> ImageFacts:
-    """Write a dump again, into an empty folder. Raises StoreError, SnapshotRefused: what is there by then is not to be used."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedImage:
+    """A dump's small files by name, and its files of pages."""
+
+    files: Mapping[str, bytes]
+    pages: PageReading
+
+
+def open_image(record: LayerRecord, sealer: Sealer, source: ObjectSource) -> OpenedImage:
+    """A dump, to be read from its objects. Raises StoreError, SnapshotRefused."""
     index = _read_index(record, sealer, source)
     if _parts(index.packs) != _packs_of(record):
         raise StoreError("layer process: its index names other objects than its manifest")
@@ -122,12 +131,8 @@ def unpack_image(
     for name in (*files, *(one.name for one in index.pages)):
         if not NAME.fullmatch(name):
             raise SnapshotRefused(f"layer process: {name[:120]!r} is no file of an image")
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    write_pages(
-        index.pages, index.packs, sealer, lambda name: source.path(name).read_bytes(), folder
-    )
-    return index.facts
+    pages = PageReading(index.pages, index.packs, sealer, lambda name: map_file(source.path(name)))
+    return OpenedImage(files=files, pages=pages)
 
 
 def _read_index(record: LayerRecord, sealer: Sealer, source: ObjectSource) -> _Index:
@@ -136,6 +141,17 @@ def _read_index(record: LayerRecord, sealer: Sealer, source: ObjectSource) -> _I
         return msgspec.msgpack.decode(data, type=_Index)
     except (msgspec.ValidationError, *UNREADABLE) as error:
         raise StoreError(f"layer process: part {INDEX} cannot be read: {error}") from error
+
+
+def map_file(path: Path) -> bytes | mmap.mmap:
+    """A file's bytes, without a copy of them. Raises StoreError."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 def _parts(packs: tuple[Pack, ...]) -> dict[str, str]:

@@ -31,6 +31,8 @@ MS_REC, MS_PRIVATE, MS_PLAIN = 0x4000, 0x40000, 0xE
 FIRST_PID = 1000
 STARTED, KEEPER, IMAGED = "started.json", "keeper.json", "imaged.json"
 """What is told of the program, of who keeps it, and by the image that it goes on from."""
+DUMP = "dump"
+"""The folder in which a dump lies while it is made, and CRIU works while it restores."""
 CANNOT_START, RESTORE_FAILED = 127, 125
 PUMP_BYTES, DRAIN_SECONDS = 1 << 16, 1.0
 GUEST_SECONDS_MAX, POLL_SECONDS = 600.0, 0.02
@@ -100,6 +102,7 @@ def _restore(folder: Path, argv: Sequence[str], writing: int) -> int | None:
     inherit = ["--inherit-fd", f"fd[{writing}]:pipe:[{imaged['pipe']}]"]
     done = subprocess.run(
         [*argv, *inherit],
+        cwd=folder / DUMP,
         pass_fds=(writing,),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,16 @@ from rollout.errors import StoreError
 from rollout.ledger.records import Record
 from rollout.snapshots.processes.sealing import Sealer
 
-PAGE_BYTES, PACK_PAGES, DIGEST_BYTES = 4096, 8192, 16
+PAGE_BYTES, DIGEST_BYTES = 4096, 16
+PACK_PAGES, NEW_PACK_PAGES = 8192, 4096
+"""What places count with, the most that a pack has, and what new ones have: a restore goes on with the first pages of a smaller one sooner."""
 ZERO_PAGE = -1
 """Where a page of zeros lies."""
 PACK, TABLE = "pack", "table"
-THREADS_MAX = 4
 
 Keep = Callable[[bytes], str]
 """Stores an object; its name."""
-Read = Callable[[str], bytes]
+Read = Callable[[str], bytes | mmap.mmap]
 """The verified bytes of an object."""
 
 
@@ -109,7 +109,7 @@ class PagePacking:
         self._digests.append(digest)
         self._pages.append(page)
         self.new_pages += 1
-        if len(self._pages) == PACK_PAGES:
+        if len(self._pages) == NEW_PACK_PAGES:
             self._close_pack()
         return place
 
@@ -118,28 +118,6 @@ class PagePacking:
         table = self._keep(self._sealer.seal(TABLE, b"".join(self._digests)))
         self._packs.append(Pack(object=pack, table=table, pages=len(self._pages)))
         self._pages, self._digests = [], []
-
-
-def write_pages(
-    files: Sequence[PagesFile], packs: Sequence[Pack], sealer: Sealer, read: Read, folder: Path
-) -> None:
-    """Write the files again. Raises StoreError, SnapshotRefused; what is written by then is not to be used."""
-    wanted = {one.name: np.frombuffer(one.places, dtype="<i4") for one in files}
-    targets = {name: _make_file(folder / name, len(places)) for name, places in wanted.items()}
-    by_pack = {name: _sort(places, len(packs)) for name, places in wanted.items()}
-
-    def fill(number: int) -> None:
-        pages = _open_pack(packs[number], sealer, read)
-        for name, (order, bounds) in by_pack.items():
-            at = order[bounds[number] : bounds[number + 1]]
-            slots = wanted[name][at] % PACK_PAGES
-            if len(at) and int(slots.max()) >= len(pages):
-                raise StoreError(f"{name}: a page lies past the end of its pack")
-            targets[name][at] = pages[slots]
-
-    with ThreadPoolExecutor(THREADS_MAX) as pool:
-        for _ in pool.map(fill, range(len(packs))):
-            pass
 
 
 def _places_of(known: Sequence[Pack], sealer: Sealer, read: Read) -> dict[bytes, int]:
@@ -161,28 +139,3 @@ def _renumber(places: Any, order: Any) -> Any:
     return np.where(
         places < 0, ZERO_PAGE, order[places // PACK_PAGES] * PACK_PAGES + places % PACK_PAGES
     )
-
-
-def _open_pack(pack: Pack, sealer: Sealer, read: Read) -> Any:
-    data = sealer.open(PACK, read(pack.object), PACK_PAGES * PAGE_BYTES)
-    if len(data) != pack.pages * PAGE_BYTES:
-        raise StoreError(f"pack {pack.object}: {len(data)} bytes, not {pack.pages} pages")
-    return np.frombuffer(data, dtype=np.uint8).reshape(pack.pages, PAGE_BYTES)
-
-
-def _make_file(path: Path, num_pages: int) -> Any:
-    """An empty file of so many pages, as an array; holes where nothing is written."""
-    with path.open("xb") as file:
-        file.truncate(num_pages * PAGE_BYTES)
-    if num_pages == 0:
-        return np.zeros((0, PAGE_BYTES), dtype=np.uint8)
-    return np.memmap(path, dtype=np.uint8, mode="r+", shape=(num_pages, PAGE_BYTES))
-
-
-def _sort(places: Any, num_packs: int) -> tuple[Any, Any]:
-    """Positions in the order of packs, and where each pack's begin. Raises StoreError for a pack that is not named."""
-    numbers = np.where(places < 0, -1, places // PACK_PAGES)
-    if len(numbers) and int(numbers.max()) >= num_packs:
-        raise StoreError("a page lies in a pack that the image does not name")
-    order = np.argsort(numbers, kind="stable")
-    return order, np.searchsorted(numbers[order], np.arange(num_packs + 1))

@@ -6,6 +6,7 @@ is one object: a repeat stores nothing again, and whoever has no key learns whic
 
 from __future__ import annotations
 
+from mmap import mmap
 from pathlib import Path
 
 import zstandard
@@ -13,11 +14,12 @@ from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from rollout.common.bounded import unpack_zstd
+from rollout.common.bounded import unpack_zstd, unpack_zstd_into
 from rollout.errors import SnapshotRefused, StoreError
 from rollout.snapshots.signing import open_signer
 
-MAGIC, NONCE_BYTES = b"RPI1", 12
+MAGIC, NONCE_BYTES, TAG_BYTES = b"RPI1", 12, 16
+OVERHEAD = len(MAGIC) + NONCE_BYTES + TAG_BYTES
 LEVEL = 1
 PURPOSE = "rollout process image 1"
 
@@ -35,22 +37,46 @@ class Sealer:
         nonce = blake3(kind.encode() + b"\0" + small, key=self._key).digest(NONCE_BYTES)
         return MAGIC + nonce + self._cipher.encrypt(nonce, small, kind.encode())
 
-    def open(self, kind: str, sealed: bytes, size_max: int) -> bytes:
+    def open(self, kind: str, sealed: bytes | mmap, size_max: int) -> bytes:
         """What was sealed. Raises SnapshotRefused for another installation's or another kind, StoreError for what is none."""
-        start = len(MAGIC) + NONCE_BYTES
-        if sealed[: len(MAGIC)] != MAGIC or len(sealed) <= start:
-            raise StoreError(f"{kind} of a process image: not an object of this format")
+        small = bytearray(max(len(sealed) - OVERHEAD, 0))
+        self._decrypt(kind, sealed, small)
         try:
-            small = self._cipher.decrypt(sealed[len(MAGIC) : start], sealed[start:], kind.encode())
+            return unpack_zstd(memoryview(small), size_max)
+        except ValueError as error:
+            raise StoreError(f"{kind} of a process image: {error}") from error
+
+    def open_into(
+        self, kind: str, sealed: bytes | mmap, work: bytearray, target: memoryview
+    ) -> None:
+        """As ``open``, what is exactly of the target's size; ``work`` grows to what is needed, and is used again.
+
+        Fresh memory for each costs more than all the rest. Raises SnapshotRefused, StoreError: the target is not to be used.
+        """
+        size = max(len(sealed) - OVERHEAD, 0)
+        if len(work) < size:
+            work.extend(bytes(size - len(work)))
+        with memoryview(work)[:size] as small:
+            self._decrypt(kind, sealed, small)
+            try:
+                unpack_zstd_into(small, target)
+            except ValueError as error:
+                raise StoreError(f"{kind} of a process image: {error}") from error
+
+    def _decrypt(self, kind: str, sealed: bytes | mmap, target: bytearray | memoryview) -> None:
+        start = len(MAGIC) + NONCE_BYTES
+        if sealed[: len(MAGIC)] != MAGIC or len(sealed) < OVERHEAD:
+            raise StoreError(f"{kind} of a process image: not an object of this format")
+        nonce, content = sealed[len(MAGIC) : start], memoryview(sealed)[start:]
+        try:
+            self._cipher.decrypt_into(nonce, content, kind.encode(), target)
         except InvalidTag as error:
             raise SnapshotRefused(
                 f"{kind} of a process image cannot be opened: it is another installation's or program's, or was changed;"
                 " images of processes are never taken across installations"
             ) from error
-        try:
-            return unpack_zstd(small, size_max)
-        except ValueError as error:
-            raise StoreError(f"{kind} of a process image: {error}") from error
+        finally:
+            content.release()
 
 
 def open_sealer(key: Path, namespace: str, uid: str) -> Sealer:
