@@ -79,7 +79,10 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
     others = [layer for layer in spec.snapshots.include if layer != "TrainState"]
     if others:
         what = f"a snapshot of {', '.join(others)}"
-        yield not_supported("spec.snapshots.include", what, "leave it out, or write [TrainState]")
+        fix = "leave it out, or write [TrainState]"
+        if "Process" in others:
+            fix += "; a program of one machine is imaged by rollout process save, a run goes on from its state"
+        yield not_supported("spec.snapshots.include", what, fix)
     if not spec.snapshots.keep_labeled:
         what = "a label on a snapshot"
         yield not_supported("spec.snapshots.keepLabeled", what, "leave it out")

@@ -54,8 +54,10 @@ def joined(made: PageReading, name: str) -> bytes:
     return b"".join([bytes(one) for batch in made.batches(name) for one in batch])
 
 
-@given(FILES, FILES, st.integers(1, 4))
-def test_any_dump_comes_back_and_a_second_one_stores_only_new_pages(before, after, pack_pages):
+@given(FILES, FILES, st.integers(1, 4), st.integers(1, 4))
+def test_any_dump_comes_back_and_a_second_one_stores_only_new_pages(
+    before, after, pack_pages, later_pack_pages
+):
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as name:
         patch.setattr(pages, "NEW_PACK_PAGES", pack_pages)
         folders = [Path(name) / part for part in ("a", "b")]
@@ -70,6 +72,7 @@ def test_any_dump_comes_back_and_a_second_one_stores_only_new_pages(before, afte
         assert packing.new_pages == len({page for page in whole if any(page)})
         assert packing.zero_pages == sum(not any(page) for page in whole)
 
+        patch.setattr(pages, "NEW_PACK_PAGES", later_pack_pages)
         second, packs, found = pack(after, folders[1], objects, packs)
         assert unpack(packs, found, objects) == after
         later = {
