@@ -44,7 +44,7 @@ class HashedFile:
         """The named tensors, looking into the file's own pages."""
         for name in names:
             tensor = self._file.get_tensor(name)
-            self._digests[name] = self._pool.submit(digest_tensor, name, tensor, beside=True)
+            self._digests[name] = self._pool.submit(digest_tensor, name, tensor)
             yield name, tensor
 
     def digests(self) -> dict[str, bytes]:
