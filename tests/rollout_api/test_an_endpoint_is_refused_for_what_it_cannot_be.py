@@ -99,6 +99,14 @@ def test_what_is_not_built_is_refused_by_name(spec, field):
     [
         ({"model": HUB}, "spec.model.revision", "MissingField"),
         ({"model": {"uri": "hf://Qwen", "revision": "a"}}, "spec.model.uri", "UnknownModel"),
+        *(
+            (
+                {"model": {"fromRun": {"name": "a", "snapshot": word}}},
+                "spec.model.fromRun.snapshot",
+                "NotSupported",
+            )
+            for word in ("Live", "live")
+        ),
         (
             {"model": {"fromRun": {"name": "a", "snapshot": "step-000004"}}},
             "spec.model.fromRun.snapshot",

@@ -24,6 +24,8 @@ from rollout_api.v1alpha1.inference.scaling import Scaling
 SCHEMES = ("hf", "file", "rollout")
 """Of models that a server's pod finds by itself."""
 HANDED_ON = ("Latest", "Best")
+LIVE = "live"
+"""What the newest weights of a run at work are called where they are served."""
 """Of a run that has ended well: models for others."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 
@@ -75,18 +77,29 @@ def _unbuilt(spec: EndpointSpec) -> Iterator[Problem]:
 
 
 def _model(model: EndpointModel) -> Iterator[Problem]:
-    if model.from_run is not None and model.from_run.snapshot not in HANDED_ON:
-        yield Problem(
-            field="spec.model.fromRun.snapshot",
-            reason="InvalidValue",
-            message=f"a run hands on {' and '.join(HANDED_ON)}, not {model.from_run.snapshot!r:.120}",
-            fix="write Latest, or Best, which an evaluation with selects has chosen",
-        )
+    if model.from_run is not None:
+        yield from _handed_on(model.from_run.snapshot, "spec.model.fromRun.snapshot")
     yield from _base(model)
     for name, uri in (("uri", model.uri), ("baseURI", model.base_uri)):
         if uri is not None:
             yield from _uri(uri, f"spec.model.{name}")
     yield from _revision(model)
+
+
+def _handed_on(snapshot: str, field: str) -> Iterator[Problem]:
+    if snapshot.lower() == LIVE:
+        fix = (
+            "write Latest or Best: what the run hands on when it ends well is followed; "
+            "on one machine `rollout infer serve RUN@live` follows a run at work"
+        )
+        yield not_supported(field, "a run that is followed while it is at work", fix)
+    elif snapshot not in HANDED_ON:
+        yield Problem(
+            field=field,
+            reason="InvalidValue",
+            message=f"a run hands on {' and '.join(HANDED_ON)}, not {snapshot!r:.120}",
+            fix="write Latest, or Best, which an evaluation with selects has chosen",
+        )
 
 
 def _base(model: EndpointModel) -> Iterator[Problem]:
