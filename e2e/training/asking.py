@@ -10,8 +10,8 @@ NAME = "client"
 SCRIPT = """
 import json, sys, time
 import openai
-url, key, model, form = sys.argv[1:]
-client = openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
+url, key, model, form, seconds = sys.argv[1:]
+client = openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=float(seconds))
 turn = 0
 while True:
     told, turn = {}, turn + 1
@@ -42,14 +42,16 @@ except urllib.error.HTTPError as error:
 PYTHON = f"{containers.ENVIRONMENT}/bin/python"
 
 
-def build_client(url: str, key: str, model: str, form: str = "chat") -> dict[str, Any]:
-    """The pod. ``form``: ``chat``, or ``text`` for a model without a template of chats."""
+def build_client(
+    url: str, key: str, model: str, form: str = "chat", seconds: int = 60
+) -> dict[str, Any]:
+    """The pod. ``form``: ``chat``, or ``text`` for a model without a template of chats; ``seconds``: for an answer."""
     volumes, mounts = containers.build_environment_mounts()
     container = {
         "name": NAME,
         "image": containers.WORKER,
         "imagePullPolicy": "Never",
-        "command": [PYTHON, "-u", "-c", SCRIPT, url, key, model, form],
+        "command": [PYTHON, "-u", "-c", SCRIPT, url, key, model, form, str(seconds)],
         "env": [
             {"name": "HOME", "value": "/tmp"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
