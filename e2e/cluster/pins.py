@@ -135,6 +135,12 @@ _versitygw = Module(
     version="v1.8.0",
     checksum="h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=",
 )
+_restic = Module(
+    name="restic",
+    path="github.com/restic/restic",
+    version="v0.18.1",
+    checksum="h1:XmTfPA6+cUP2hPKXjUhHTj0GNfoWM1G1uhf+Ssg/j1M=",
+)
 _fake_gcs = Module(
     name="fake-gcs-server",
     path="github.com/fsouza/fake-gcs-server",
@@ -189,6 +195,7 @@ BINARIES = {
     "twin": Binary(module=_twin, package="."),
     "versitygw": Binary(module=_versitygw, package="./cmd/versitygw"),
     "fake-gcs-server": Binary(module=_fake_gcs, package="."),
+    "restic": Binary(module=_restic, package="./cmd/restic"),
 }
 
 CONTROL_PLANE = ("etcd", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -210,3 +217,5 @@ KUEUE = ("kueue",)
 """Only slow tests need it."""
 OBJECT_SERVERS = ("versitygw", "fake-gcs-server")
 """Only slow tests and a benchmark of object stores need them."""
+BACKUPS = ("restic",)
+"""Only a benchmark of snapshots needs it."""
