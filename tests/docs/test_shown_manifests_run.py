@@ -143,3 +143,13 @@ def test_the_sweep_shown_runs_and_its_points_are_compared(tmp_path):
     again = say("runs", "compare", *names, "--page", "both.html", folder=folder)
     assert "0.0001" in again
     assert "2 runs compared" in (folder / "both.html").read_text()
+
+
+def test_a_mixture_of_experts_is_trained_as_shown(tmp_path):
+    folder = write_files(HOW_TO / "train-a-mixture-of-experts.md", tmp_path)
+
+    planned = say("plan", "-f", "experts.yaml", *FEW, folder=folder)
+    ended = say("run", "-f", "experts.yaml", *FEW, folder=folder)
+
+    assert "routeBytesPerToken" in planned
+    assert "Succeeded (2 steps committed)" in ended

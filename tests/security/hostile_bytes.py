@@ -7,6 +7,7 @@ import io
 import os
 import struct
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,13 +22,15 @@ from rollout.coordinator.rules.numbers import are_usable, check_numbers, find_wr
 from rollout.data.files import find_files
 from rollout.data.jsonl import BadRecord, parse_line
 from rollout.errors import RolloutError
+from rollout.models.experts.families import ExpertShape
+from rollout.models.experts.routes import find_wrong_routes
 from rollout.models.packed import pack, unpack
 from rollout.protocol import messages as m
 from rollout.rewards.frames import RewardAnswer
 from rollout.runs.formatting import format_manifest
 from rollout.runs.manifest import load_documents
 from rollout.runs.validation import parse_scalar
-from rollout.types import Trajectory, VersionSpan
+from rollout.types import ExpertRoutes, Trajectory, VersionSpan
 from rollout_api.checks import check_document
 from rollout_api.visible import visible
 
@@ -115,6 +118,10 @@ def read_submission(folder, data):
             for result in decode(data, type=m.Submit).results:
                 wrong = find_wrong_numbers(result.trajectories)
                 assert are_usable(result.trajectories) == (wrong == "")
+                if not wrong:
+                    find_wrong_routes(
+                        result.trajectories, ExpertShape(layers=2, experts=4, top_k=2)
+                    )
         except bounded.UNREADABLE as error:
             raise RolloutError(str(error)) from error
 
@@ -164,7 +171,9 @@ def archive():
 
 BODY = encode_body([TRAJECTORY])
 PLAIN = zstandard.decompress(BODY)
-RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY,))
+ROUTES = ExpertRoutes(num_layers=2, top_k=2, wide=False, chosen=bytes((0, 1, 2, 3)) * 2)
+ROUTED = replace(TRAJECTORY, routes=ROUTES)
+RESULT = m.TaskResult(task_id="t/0", epoch=1, trajectories=(TRAJECTORY, ROUTED))
 SUBMIT = msgspec.json.encode(m.Submit(results=(RESULT,)))
 ARCHIVE = archive()
 ZEROS = zstandard.compress(bytes(1 << 15))

@@ -38,6 +38,17 @@ class RunIdentity(ApiModel):
     """Identity of the run: object prefixes and the ledger's first row use it."""
 
 
+class RoutedExperts(ApiModel):
+    """The experts of a policy whose training samples tell which of them computed each token."""
+
+    layers: int = Field(ge=1)
+    """Layers that choose experts."""
+    experts: int = Field(ge=1)
+    """Experts of each."""
+    top_k: int = Field(ge=1)
+    """Experts that a token goes to in each."""
+
+
 class ResolvedRun(ApiModel):
     """What plan time found out: no worker looks anything up again."""
 
@@ -69,6 +80,8 @@ class ResolvedRun(ApiModel):
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()
     """Positions of rows of the training data whose prompt has more than `train.maxPromptTokens` tokens."""
+    experts: RoutedExperts | None = None
+    """Experts of the policy, where it is reinforced. Unset: it has none, or none are sampled for."""
     engine: EngineName = "embedded"
     """Engine of the actors."""
     grade: Grade = "Exact"

@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from rollout.common.bounded import unpack_zstd
 from rollout.errors import LedgerError
-from rollout.types import Prefix, Trajectory, VersionSpan
+from rollout.types import ExpertRoutes, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
 
@@ -94,15 +94,16 @@ BODY_BYTES_MAX = 1 << 30
 """Largest decompressed body that is believed."""
 
 
-FORM = 1
-"""First element of the canonical array: another order of fields gets another number."""
+FORM, ROUTED_FORM = 1, 2
+"""First element of the canonical array: another order of fields gets another number. The second ends with routes."""
 
 
 def canonical_bytes(trajectory: Trajectory) -> bytes:
     """The bytes that name a trajectory; ``timings`` never enter."""
     t = trajectory
+    routes = () if isinstance(t.routes, msgspec.UnsetType) else (_route_fields(t.routes),)
     fields: tuple[Any, ...] = (
-        FORM,
+        ROUTED_FORM if routes else FORM,
         t.ordinal,
         t.sample,
         t.prompt_ids,
@@ -116,8 +117,13 @@ def canonical_bytes(trajectory: Trajectory) -> bytes:
         t.text,
         t.prompt_text,
         t.answer,
+        *routes,
     )
     return _encoder.encode(fields)
+
+
+def _route_fields(routes: ExpertRoutes) -> tuple[int, int, bool, bytes]:
+    return routes.num_layers, routes.top_k, routes.wide, routes.chosen
 
 
 def name_trajectory(trajectory: Trajectory) -> str:

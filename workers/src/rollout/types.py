@@ -161,12 +161,42 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertRoutes:
+    """Which experts computed the tokens of a sequence, from its first position or from one that is said, without gaps.
+
+    ``chosen``: for each position, for each of ``num_layers`` layers that choose (in their order), the ids of ``top_k``
+    experts, the one of most weight first. An id is one byte, or two with ``wide``, the lower one first.
+    """
+
+    num_layers: int
+    top_k: int
+    wide: bool
+    chosen: bytes = b""
+
+    @property
+    def position_bytes(self) -> int:
+        """What one position takes."""
+        return self.num_layers * self.top_k * (2 if self.wide else 1)
+
+    @property
+    def num_positions(self) -> int:
+        """Whole positions that there are routes of."""
+        return len(self.chosen) // self.position_bytes
+
+    def part(self, start: int, end: int | None = None) -> bytes:
+        """``chosen`` of the positions from ``start`` to before ``end``; None: to the last."""
+        size = self.position_bytes
+        return self.chosen[start * size : None if end is None else end * size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One group: a shared prompt and one seed per wanted completion, ``len(seeds) == G``.
 
     ``begun``: so many tokens at the prompt's end are the beginning of the completion; a stop text may begin in them.
     ``choices``: the only replies that there may be, none of them empty. Nothing is sampled then: every completion is the
     likeliest of them, the first of equals, and says how likely each is (``Completion.choice_logprobs``).
+    ``routes_from``: the experts of all tokens from this position on are wanted (``Completion.routes``); None: of none.
     """
 
     prompt_ids: tuple[int, ...]
@@ -174,6 +204,7 @@ class GenerateRequest:
     sampling: SamplingParams
     begun: int = 0
     choices: tuple[tuple[int, ...], ...] = ()
+    routes_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +226,8 @@ class Completion:
     ``turn_rewards``: where it is a whole episode (as rewards see it), what the environment gave for each turn.
     ``choice_logprobs``: of each of the request's choices the sum of its tokens' log-probabilities at temperature 1.
     ``numbers``: the prompt's vector or score, of an engine that gives these; nothing is sampled then.
+    ``routes``: where they were asked for and a token was sampled, the experts of prompt and completion from
+    ``GenerateRequest.routes_from`` to the last token but one: nothing has computed the last.
     """
 
     token_ids: tuple[int, ...]
@@ -205,6 +238,7 @@ class Completion:
     turn_rewards: tuple[float, ...] = ()
     choice_logprobs: tuple[float, ...] = ()
     numbers: tuple[float, ...] = ()
+    routes: ExpertRoutes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +256,7 @@ class Prefix:
     ``token_ids`` and what runs beside them are as in ``Trajectory``. ``turn_ends`` are the lengths of
     ``token_ids`` after each whole reply of the policy; what follows the last one and is masked 1 is the
     beginning of the next. ``segment`` numbers the noise that the rest is drawn from. ``ending`` is set
-    where the episode is over, and only its siblings are missing.
+    where the episode is over, and only its siblings are missing. ``routes`` as in ``Trajectory``.
     """
 
     sample: int
@@ -234,6 +268,7 @@ class Prefix:
     spans: tuple[VersionSpan, ...]
     turn_ends: tuple[int, ...] = ()
     ending: str | None = None
+    routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +279,9 @@ class Trajectory:
     ``loss_mask[t]`` is 1 where ``token_ids[t]`` was sampled by the policy (0 for tool output).
     ``timings`` are seconds. ``retokenised``: its text, encoded again, would be other tokens than those
     that were sampled; None: nobody looked. ``costs``: what its rewards cost, as ``source/name`` (tokens, a price). None of
-    these is part of the content hash.
+    these is part of the content hash. ``routes``: of a mixture of experts, those that computed each position when it was
+    first computed, from the prompt's first token to the one before the last sampled. Where it is unset, nothing of it is
+    written, so that trajectories of other models have the bytes that they had.
     """
 
     ordinal: int
@@ -263,6 +300,7 @@ class Trajectory:
     timings: Mapping[str, float] = field(default_factory=dict)
     retokenised: bool | None = None
     costs: Mapping[str, float] = field(default_factory=dict)
+    routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ SUITES = frozenset(SUITE_METRICS)
 LIKELIHOOD_SUITES = frozenset({"mmlu", "mmlu-continuation"})
 """Those that have given answers scored: nothing is sampled, and the engine must score given tokens."""
 ENVIRONMENTS_WITH_DATA = frozenset({"arithmetic", "treasure-hunt"})
-TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-adder", "tiny-agent"})
+TINY_MODELS = frozenset({"tiny-qwen2", "tiny-llama", "tiny-qwen3-moe", "tiny-adder", "tiny-agent"})
 MODEL_SCHEMES = frozenset({"hf", "file", "rollout", "s3", "gs"})
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET, UnsetType
+
 from rollout.actor.episodes import Episode, action_of, take_answer, take_completion
 from rollout.errors import DataError
 from rollout.protocol.messages import Task
@@ -32,6 +34,7 @@ def build_prefix(episode: Episode) -> Prefix | None:
         spans=episode.spans,
         turn_ends=episode.turn_ends,
         ending=episode.ending,
+        routes=UNSET if episode.routes is None else episode.routes,
     )
 
 
@@ -51,9 +54,11 @@ async def continue_episode(
     The environment has heard the prefix's replies afterwards. The seed is the caller's to set, from the
     episode's turn and segment. Raises what ``ask`` raises.
     """
-    if prefix.prompt_ids != fresh.prompt_ids:
+    routes = None if isinstance(prefix.routes, UnsetType) else prefix.routes
+    if prefix.prompt_ids != fresh.prompt_ids or (routes is None) != (fresh.routes is None):
         return None
-    episode: Episode | None = fresh
+    # Replies are repeated without an engine, which tells no routes.
+    episode: Episode | None = replace(fresh, routes=None)
     for number, end in enumerate(prefix.turn_ends):
         if episode is None:
             return None
@@ -61,7 +66,8 @@ async def continue_episode(
         episode = _repeat_reply(episode, prefix, end, answers.renderer, task, last=last)
         if episode.ending is None and not (last and prefix.ending):
             episode = await _repeat_answer(episode, prefix, answers)
-    return None if episode is None else _take_rest(episode, prefix)
+    whole = None if episode is None else _take_rest(episode, prefix)
+    return None if whole is None else replace(whole, routes=routes)
 
 
 def _repeat_reply(

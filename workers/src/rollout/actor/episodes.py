@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import UNSET
+
 from rollout.data.rows.pooled_requests import pack_numbers
 from rollout.errors import DataError, EngineError
 from rollout.rendering.stops import reply_text
@@ -18,6 +20,7 @@ from rollout.seams import Renderer
 from rollout.turns import Action, Budgets, Ending, State, ToolSpec
 from rollout.types import (
     Completion,
+    ExpertRoutes,
     GenerateRequest,
     Message,
     Row,
@@ -46,7 +49,8 @@ class Episode:
     ``replies`` are the texts of all turns; ``turn_rewards`` and ``signals`` what the environment gave for them, the
     last of each name; ``num_calls`` the tool calls so far. ``choices`` are the only replies there may be, where there are
     any, ``choice_logprobs`` what the engine said of each. ``forks``: how often another row was gone on with than
-    that of the turn before; token fields, ``messages`` and ``tools`` are the present row's.
+    that of the turn before; token fields, ``messages`` and ``tools`` are the present row's. ``routes``: the experts of
+    the positions that an engine has computed so far, as they were at the first time; None: they are not wanted.
     """
 
     task_id: str
@@ -73,6 +77,7 @@ class Episode:
     choices: tuple[tuple[int, ...], ...] = ()
     choice_logprobs: tuple[float, ...] = ()
     forks: int = 0
+    routes: ExpertRoutes | None = None
 
     @property
     def reply(self) -> str:
@@ -121,6 +126,7 @@ def plan_turn(episodes: Sequence[Episode], sampling: SamplingParams) -> tuple[Tu
                 sampling=_left_of(sampling, members[0].begun),
                 begun=members[0].begun,
                 choices=members[0].choices,
+                routes_from=None if members[0].routes is None else members[0].routes.num_positions,
             ),
         )
         for members in groups.values()
@@ -219,7 +225,29 @@ def _take_tokens(
         "logprobs": episode.logprobs + completion.logprobs,
         "loss_mask": episode.loss_mask + (1,) * sampled,
         "spans": episode.spans + moved,
+        "routes": _take_routes(episode, completion),
     }
+
+
+def _take_routes(episode: Episode, completion: Completion) -> ExpertRoutes | None:
+    """The routes up to the last token but one. Raises EngineError where they are wanted and were not told whole."""
+    known, told = episode.routes, completion.routes
+    if known is None or not completion.token_ids:
+        return known
+    computed = len(episode.context_ids) + len(completion.token_ids) - 1
+    form = None if told is None else replace(told, chosen=b"")
+    if told is None or form != replace(known, chosen=b""):
+        raise EngineError(
+            f"expected the experts of each token as {known.num_layers} layers x {known.top_k}, the engine told"
+            f" {'none' if told is None else form}"
+        )
+    whole = replace(known, chosen=known.chosen + told.chosen)
+    if len(whole.chosen) != computed * known.position_bytes:
+        raise EngineError(
+            f"expected the experts of {computed - known.num_positions} tokens, the engine told those of"
+            f" {told.num_positions}"
+        )
+    return whole
 
 
 def action_of(episode: Episode, turn: int | None = None) -> Action:
@@ -342,4 +370,5 @@ def finish_trajectory(
         timings=timings,
         retokenised=episode.retokenised,
         costs=score.costs,
+        routes=UNSET if episode.routes is None else episode.routes,
     )

@@ -11,7 +11,7 @@ from rollout.protocol.messages import Failure, Task
 from rollout.seams import Engine, EnvBuilder, Renderer
 from rollout.seeds import derive_seed
 from rollout.turns import Budgets
-from rollout.types import Prefix
+from rollout.types import ExpertRoutes, Prefix
 
 RETURNED = Failure(kind="returned", message="another actor is to go on with it")
 Builders = Callable[[Task], EnvBuilder]
@@ -39,6 +39,7 @@ class RunnerParts:
     training prompt. None: no bound. ``keeps_prefixes`` False (Exact): a sample that is given up starts over, and
     the samples of a group wait for each other every turn. ``continuous``: the engine takes samples one by one as
     they come, and batches them itself. ``room`` bounds the episodes in play; None: nothing does.
+    ``routes``: what training samples have of their experts before any is known; None: the model has none.
     """
 
     engine: Engine
@@ -51,6 +52,7 @@ class RunnerParts:
     continuous: bool = False
     budgets: Budgets = field(default_factory=Budgets)
     room: EpisodeRoom | None = None
+    routes: ExpertRoutes | None = None
 
     def has_room(self, tokens: int, task: Task) -> bool:
         """Whether a completion still fits behind so many tokens."""

@@ -48,6 +48,7 @@ from rollout.evaluations.statistics import summarise
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits as LedgerLimits
 from rollout.ledger.records import RunIdentity
+from rollout.models.experts.families import experts_of
 from rollout.objects.opening import open_names, open_store
 from rollout.seams import Tracker
 from rollout.snapshots.guard import SnapshotGuard
@@ -245,6 +246,7 @@ def _train(config: WorkerConfig, train: Train, rows: DataRows) -> TrainPlan:
         extra_groups=extra_groups(config.spec),
         stragglers=straggler_plan(config.spec),
         held_out=_held_out(train, rows),
+        experts=None if offline else experts_of(config.resolved),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.evaluations.metrics import Metric
+from rollout.models.experts.families import ExpertShape
 from rollout.types import Row, SamplingParams
 
 Split = Literal["selection", "report"]
@@ -112,6 +113,8 @@ class TrainPlan:
     """How slow groups are moved; None: nothing is moved for being slow."""
     held_out: HeldOutPlan | None = None
     """What an offline run measures itself on."""
+    experts: ExpertShape | None = None
+    """Experts of the policy, whose routes every training sample must tell; None: samples tell none."""
 
     @property
     def groups_per_step(self) -> int:

@@ -25,6 +25,7 @@ from rollout.engines.registry import build_engine
 from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max, tasks_at_once
 from rollout.entrypoints.config import begin_as, parse_arguments, run_process
 from rollout.errors import RolloutError
+from rollout.models.experts.families import experts_of
 from rollout.models.shapes import read_shape
 from rollout.objects.opening import open_store
 from rollout.protocol import routes
@@ -74,6 +75,7 @@ def build_parts(
 ) -> ActorParts:
     """Everything an actor is made of. Raises SpecError."""
     name = f"actor-{index}"
+    experts = experts_of(config.resolved)
     fast = config.spec.numerics.mode == "Fast"
     stage = RunnerParts(
         engine=build_engine(config, name),
@@ -85,6 +87,7 @@ def build_parts(
         keeps_prefixes=fast,
         room=episode_room(config),
         continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,
+        routes=None if experts is None else experts.empty(),
     )
     return ActorParts(
         worker=name,

@@ -25,8 +25,8 @@ from rollout.environments.prompts import is_measured, measure_prompts
 from rollout.environments.with_tools import tools_of
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
+from rollout.models.experts.families import find_experts
 from rollout.models.files import ModelFiles, check_model, digest_model
-from rollout.models.forwards import chooses_experts
 from rollout.models.pooled import RUN_TASKS
 from rollout.models.resolve import resolve_model
 from rollout.models.roles import (
@@ -168,7 +168,7 @@ def look_at_models(request: ResolveRequest) -> ModelFacts:
 
 def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[ModelFacts, Renderer]:
     model = _model(spec, request)
-    _check_experts(spec, model)
+    experts = find_experts(spec, model)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
     if spec.infer is not None and spec.infer.task != "Generate":
@@ -190,6 +190,7 @@ def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[Mode
         models={role: str(files.path) for role, files in further.items()},
         model_digests={role: files.digest for role, files in further.items()},
         model_revisions={role: one.revision for role, one in further.items() if one.revision},
+        experts=experts,
     )
     return facts, renderer
 
@@ -211,20 +212,6 @@ def _field_of_length(spec: RolloutRunSpec) -> str:
     if spec.evaluate is not None:
         return "evaluations[].maxNewTokens"
     return f"{spec.chosen}.sampling.maxNewTokens"
-
-
-def _check_experts(spec: RolloutRunSpec, model: ModelFiles) -> None:
-    """Raise SpecError where the learner would train other experts than those that sampled."""
-    train, engine = spec.train, spec.actors.chosen_engine
-    if train is None or not train.algorithm.is_online or engine.capabilities.expert_routes:
-        return
-    if chooses_experts(read_config(model.path)):
-        raise SpecError(
-            f"spec.train.algorithm.{train.algorithm.chosen}: {model.uri} routes each token to some of its"
-            f" experts, and engine {engine.name} does not say to which, so that the learner would train"
-            " others than sampled; train a dense model, such as qwen3 or llama, or this one from rows"
-            " (sft, dpo, kto)"
-        )
 
 
 def _check_further(policy: Path, folders: Mapping[str, Path]) -> None:

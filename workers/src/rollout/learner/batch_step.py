@@ -14,6 +14,8 @@ from rollout.learner.objectives.plan import StepPlan, plan_step
 from rollout.learner.objectives.registry import cutting_rules, objective_of
 from rollout.learner.train_step import run_step
 from rollout.learner.validation import measure
+from rollout.models.experts.families import router_shape
+from rollout.models.experts.routes import find_wrong_routes
 from rollout.protocol.messages import Batch, Cursor
 
 
@@ -67,18 +69,35 @@ def take_step(
 def prepare_step(
     parts: LearnerContext, progress: Progress, batch: Batch, plan: StepPlan | None
 ) -> PreparedBatch:
-    """Lay out the step after ``progress`` and seed its randomness. Raises RunFailed for an empty batch."""
+    """Lay out the step after ``progress`` and seed its randomness.
+
+    Raises RunFailed for an empty batch, and for samples whose routes are not of this policy.
+    """
     settings, step = parts.trainer.settings, progress.step + 1
     if batch.cursor is None or not (batch.groups or batch.rows):
         raise RunFailed(
             f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
             " infrastructure failures; see the actors' logs, then run again to resume"
         )
+    _check_routes(parts, batch, step)
     work, tokens = objective_of(settings).build_work(parts, batch)
     if plan is None or _num_ranks(plan) != parts.parallel.world_size:
         plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
     return PreparedBatch(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
+
+
+def _check_routes(parts: LearnerContext, batch: Batch, step: int) -> None:
+    """Raise RunFailed where samples tell other experts than this policy's routers can take, or none of theirs."""
+    if not batch.groups:
+        return
+    shape = router_shape(parts.trainer.policy.model)
+    for group in batch.groups:
+        if wrong := find_wrong_routes(group.trajectories, shape):
+            raise RunFailed(
+                f"step {step}: group {group.ordinal}, {wrong}; the ledger has samples of another model, or was"
+                " changed: go on from an earlier snapshot, or begin a new run"
+            )
 
 
 def _num_ranks(plan: StepPlan) -> int:

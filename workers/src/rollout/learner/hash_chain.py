@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from blake3 import blake3
+from msgspec import UnsetType
 
 from rollout.learner.forward.packed_rows import SequenceTokens
 from rollout.protocol.messages import Cursor
@@ -48,8 +49,9 @@ def next_link(
 
 
 def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
-    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards."""
+    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards; routes where there are any."""
     integers, reals = array("q"), array("d")
+    routes: list[bytes] = []
     for trajectory in (t for group in groups for t in group.trajectories):
         prompt, tokens = trajectory.prompt_ids, trajectory.token_ids
         integers.extend((trajectory.ordinal, trajectory.sample, len(prompt), len(tokens)))
@@ -58,7 +60,12 @@ def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
         integers.extend(trajectory.loss_mask)
         reals.extend(trajectory.actor_logprobs)
         reals.append(trajectory.reward)
-    return blake3(integers.tobytes()).update(reals.tobytes()).hexdigest()
+        if not isinstance(trajectory.routes, UnsetType):
+            routes.append(trajectory.routes.chosen)
+    hasher = blake3(integers.tobytes()).update(reals.tobytes())
+    for chosen in routes:
+        hasher.update(len(chosen).to_bytes(8, "little")).update(chosen)
+    return hasher.hexdigest()
 
 
 def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:

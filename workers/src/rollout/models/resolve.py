@@ -28,6 +28,11 @@ from rollout.models.uri import ModelUri, parse_model_uri
 RECIPES = {
     "tiny-qwen2": ("rollout.models.builtin.tiny", "build_qwen2", "canonical_qwen2"),
     "tiny-llama": ("rollout.models.builtin.tiny", "build_llama", "canonical_llama"),
+    "tiny-qwen3-moe": (
+        "rollout.models.builtin.experts",
+        "build_qwen3_moe",
+        "canonical_qwen3_moe",
+    ),
     "tiny-adder": ("rollout.models.builtin.adder", "build_adder", "canonical_adder"),
     "tiny-agent": ("rollout.models.builtin.agent", "build_agent", "canonical_agent"),
 }

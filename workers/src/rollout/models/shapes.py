@@ -1,7 +1,7 @@
 """What a memory estimate and a plan need to know of a model: its sizes, read or known beforehand.
 
-Dense decoder-only models (Qwen2, Qwen3, Llama and their like). Refuses to guess: a configuration
-without the sizes is a SpecError.
+Decoder-only models (Qwen2, Qwen3, Llama and their like), and mixtures of experts of the types that ``experts`` knows; of
+others the experts are counted as one. Refuses to guess: a configuration without the sizes is a SpecError.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError
+from rollout.models.experts.families import count_experts
 from rollout.models.forwards import forward_of, frequencies_hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Sizes of a dense decoder.
+    """Sizes of a decoder.
 
     ``context`` is the longest sequence in tokens, with rotary frequencies that follow a sequence's length the
     longest that leaves them as they are: an actor meets a sequence's length token by token, a learner at once.
     ``qkv_bias`` and ``qk_norm`` are Qwen2's and Qwen3's
-    extra parameters; ``template_family`` names the chat markup (``chatml``, ``llama3``, ``none``).
+    extra parameters; ``template_family`` names the chat markup (``chatml``, ``llama3``, ``none``). ``expert_parameters``: of
+    a mixture of experts all that stands in the place of a dense MLP, over ``expert_layers`` layers.
     """
 
     hidden: int
@@ -38,19 +40,23 @@ class ModelShape:
     qkv_bias: bool = False
     qk_norm: bool = False
     template_family: str = "none"
+    expert_layers: int = 0
+    expert_parameters: int = 0
 
     @property
     def num_parameters(self) -> int:
         """Exact count of trainable numbers; a tied head counts once."""
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
-        return embeddings + self.layers * self._layer_parameters() + self.hidden
+        dense = 3 * self.hidden * self.intermediate
+        layers = self.layers * self._layer_parameters() + (self.layers - self.expert_layers) * dense
+        return embeddings + layers + self.expert_layers * self.expert_parameters + self.hidden
 
     def _layer_parameters(self) -> int:
         wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = 2 * self.hidden * wide + 2 * self.hidden * narrow
         bias = wide + 2 * narrow if self.qkv_bias else 0
         norms = 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
-        return attention + bias + norms + 3 * self.hidden * self.intermediate
+        return attention + bias + norms
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -79,6 +85,7 @@ def parse_shape_config(config: Mapping[str, Any]) -> ModelShape:
     family = str(config.get("model_type", ""))
     heads = int(config["num_attention_heads"])
     hidden = int(config["hidden_size"])
+    expert_layers, expert_parameters = count_experts(config)
     return ModelShape(
         hidden=hidden,
         layers=int(config["num_hidden_layers"]),
@@ -89,9 +96,11 @@ def parse_shape_config(config: Mapping[str, Any]) -> ModelShape:
         vocab=int(config["vocab_size"]),
         context=min(int(config["max_position_embeddings"]), frequencies_hold(config)),
         tied=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=family == "qwen2",
-        qk_norm=family == "qwen3",
+        qkv_bias=family in {"qwen2", "qwen2_moe"},
+        qk_norm=family in {"qwen3", "qwen3_moe"},
         template_family={"qwen2": "chatml", "qwen3": "chatml", "llama": "llama3"}.get(
             family, "none"
         ),
+        expert_layers=expert_layers,
+        expert_parameters=expert_parameters,
     )

@@ -21,6 +21,7 @@ from rollout.common.child_processes import log_size, log_tail, signal_group
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.parent_death import tied_argv
 from rollout.errors import DataError, RolloutError, RunFailed
+from rollout.models.experts.families import ExpertShape
 from rollout.plugins.author import author_environment
 from rollout.plugins.row_messages import (
     LENGTH_MAX,
@@ -54,6 +55,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, str]
     model_digests: dict[str, str]
     model_revisions: dict[str, str]
+    experts: ExpertShape | None = None
 
 
 class ResolveRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     ``left_out`` are positions of rows whose prompt is too long. ``first_bad`` says of a few bad records where they lie and why they cannot be used.
 
     ``models``, ``model_digests`` and ``model_revisions`` (of ``hf://`` ones) are of further models, by role.
+    ``experts``: those of a policy whose training samples tell them.
     """
 
     model_path: str
@@ -93,6 +96,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, str] = {}
     model_digests: dict[str, str] = {}
     model_revisions: dict[str, str] = {}
+    experts: ExpertShape | None = None
     tool_digests: dict[str, str] = {}
     plugin_digests: dict[str, str] = {}
     num_rows: int | None = None

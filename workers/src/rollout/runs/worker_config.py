@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from rollout.models.roles import further_models
 from rollout.runs.identity import IDENTITY_FORMAT, grade_of, spec_digest
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution
 from rollout_api.v1alpha1.common import Dtype
 from rollout_api.v1alpha1.run import RolloutRunSpec
-from rollout_api.worker import ResolvedRun, WorkerConfig, WorkerOrder
+from rollout_api.worker import ResolvedRun, RoutedExperts, WorkerConfig, WorkerOrder
 
 
 def choose_dtype(spec: RolloutRunSpec, *, accelerated: bool) -> Dtype:
@@ -59,9 +61,14 @@ def _resolved(spec: RolloutRunSpec, found: Resolution, dtype: Dtype) -> Resolved
         plugin_digests=found.plugin_digests,
         bad_records=found.num_bad,
         left_out=found.left_out,
+        experts=_experts(found),
         engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
     )
+
+
+def _experts(found: Resolution) -> RoutedExperts | None:
+    return None if found.experts is None else RoutedExperts(**msgspec.structs.asdict(found.experts))
 
 
 def contents_of(config: WorkerConfig) -> dict[str, str | None]:

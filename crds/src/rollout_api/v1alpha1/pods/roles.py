@@ -23,6 +23,8 @@ class Capabilities:
     """It serves LoRA adapters beside the base, several versions at once; else the merged model is published."""
     expert_routes: bool = False
     """It says which experts each token went to, so that the learner trains the same ones."""
+    no_routes_because: str = ""
+    """Why it does not, as far as a refusal can say more than that."""
     server: bool = False
     """It is a server beside the actor: in a pod a container of its own, which has the devices."""
     continuous: bool = False
@@ -34,7 +36,9 @@ class Capabilities:
 class Embedded(ApiModel):
     """The learner's own forward, on `transformers`: fixed shapes, exact logprobs, CPU-friendly."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(learner_forward=True, pooling=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        learner_forward=True, expert_routes=True, pooling=True
+    )
     batch_groups: int | None = Field(default=None, ge=1, le=4096)
     """Groups generated together. Unset: those of a step, at most 256 samples; changes no token in Exact."""
 
@@ -42,7 +46,13 @@ class Embedded(ApiModel):
 class Vllm(ApiModel):
     """A vLLM server beside each actor, on a Unix socket."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(adapters=True, server=True, continuous=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        adapters=True,
+        server=True,
+        continuous=True,
+        no_routes_because="vLLM 0.32 says it under its Model Runner V2 alone, which needs Triton: the build for"
+        " CPUs has none, and on a GPU it is not proven here",
+    )
     tensor_parallel: int = filled(1, ge=1, le=64)
     """Devices that share one copy of the model."""
     image: Name | None = None

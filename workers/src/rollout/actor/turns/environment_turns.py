@@ -124,6 +124,7 @@ class SampleEnvironment:
             tools=state.tools or (),
             prompt_ids=self._render_first(state),
             choices=self._render_choices(state),
+            routes=self._stage.routes if self._task.kind == "train" else None,
         )
 
     async def _open(self) -> State:

@@ -58,6 +58,7 @@ def begin_row(episode: Episode, said: State, prompt_ids: tuple[int, ...], seed: 
         loss_mask=(),
         spans=(),
         turn_ends=(),
+        routes=None if episode.routes is None else replace(episode.routes, chosen=b""),
         turn_rewards=(*episode.turn_rewards, said.turn_reward),
         signals={**episode.signals, **said.signals},
         seed=seed,
@@ -74,6 +75,7 @@ def _on_row(episode: Episode, row: Episode) -> Episode:
         loss_mask=row.loss_mask,
         spans=row.spans,
         turn_ends=row.turn_ends,
+        routes=row.routes,
     )
 
 

@@ -25,6 +25,7 @@ from rollout.codec import decode_prefixes
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.plan import RunPlan
 from rollout.ledger.records import Lease
+from rollout.models.experts.routes import goes_on
 from rollout.protocol import messages as m
 from rollout.types import Prefix, Trajectory, VersionSpan
 
@@ -94,6 +95,8 @@ def _check_prefix(prefix: Prefix, lease: Lease, kept: BySample) -> str:
         return f"beginning of sample {prefix.sample}: tokens, logprobs and mask differ in length"
     before = kept.get(prefix.sample)
     if before is not None and _goes_on(prefix.token_ids, prefix.spans, before):
+        if not goes_on(prefix, before):
+            return f"beginning of sample {prefix.sample}: other experts than its own beginning had"
         return _check_spans(prefix.sample, prefix.spans[len(before.spans) :], lease)
     return _check_spans(prefix.sample, prefix.spans, lease)
 
@@ -105,6 +108,8 @@ def check_versions(made: Trajectory, lease: Lease, kept: BySample) -> str:
         return _check_spans(made.sample, made.spans, lease)
     if made.actor_logprobs[: len(before.logprobs)] != before.logprobs:
         return f"sample {made.sample}: other logprobs than its beginning was sampled with"
+    if not goes_on(made, before):
+        return f"sample {made.sample}: other experts than its beginning was sampled with"
     return _check_spans(made.sample, made.spans[len(before.spans) :], lease)
 
 

@@ -25,6 +25,7 @@ from rollout.coordinator.calls.partial import (
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
+from rollout.coordinator.plan import TrainPlan
 from rollout.coordinator.rules.numbers import (
     are_usable,
     check_prefix_numbers,
@@ -32,6 +33,7 @@ from rollout.coordinator.rules.numbers import (
 )
 from rollout.coordinator.state import find_oldest_step
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
+from rollout.models.experts.routes import count_route_bytes, find_wrong_routes
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -42,8 +44,8 @@ log = logging.getLogger(__name__)
 DATA_FAILURES_MAX = 2
 """User code that fails twice on the same task is broken, not unlucky."""
 
-OFF_LOOP_TOKENS = 32_768
-"""Results larger than this are named and compressed in a thread, so that heartbeats keep flowing."""
+OFF_LOOP_TOKENS, OFF_LOOP_ROUTE_BYTES = 32_768, 1 << 20
+"""Results larger than this are looked at, named and compressed in a thread, so that heartbeats keep flowing."""
 
 
 @answers(routes.SUBMIT)
@@ -62,6 +64,7 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
         or _check(result, lease, kept.get(result.task_id, {}))
         for result, lease in zip(ask.results, leases, strict=True)
     ]
+    refusals = await _refuse_routes(run.plan.train, ask.results, leases, refusals)
     good = [r for r, refusal in zip(results, refusals, strict=True) if not refusal]
     ends = await _build_ends(good)
     attempts = [end.attempt for end in ends]
@@ -80,6 +83,31 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
         accepted=tuple(verdict.accepted for verdict in judged),
         reasons=tuple(verdict.reason for verdict in judged),
     )
+
+
+async def _refuse_routes(
+    plan: TrainPlan,
+    results: Sequence[m.TaskResult],
+    leases: Sequence[Lease | None],
+    refusals: Sequence[str],
+) -> list[str]:
+    """The refusals, with those for routes that no learner can replay: of results that nothing else is wrong with."""
+
+    def look() -> list[str]:
+        return [
+            refusal or ("" if lease is None else _check_routes(plan, result, lease))
+            for result, lease, refusal in zip(results, leases, refusals, strict=True)
+        ]
+
+    made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
+    if count_route_bytes(made) > OFF_LOOP_ROUTE_BYTES:
+        return await asyncio.to_thread(look)
+    return look()
+
+
+def _check_routes(plan: TrainPlan, result: m.TaskResult, lease: Lease) -> str:
+    shape = plan.experts if lease.task.kind == "train" else None
+    return find_wrong_routes((*result.trajectories, *result.prefixes), shape)
 
 
 def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
@@ -121,7 +149,7 @@ class _End:
 async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[_End, ...]:
     made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
     tokens = sum(len(one.token_ids) + len(one.prompt_ids) for one in made)
-    if tokens > OFF_LOOP_TOKENS:
+    if tokens > OFF_LOOP_TOKENS or count_route_bytes(made) > OFF_LOOP_ROUTE_BYTES:
         return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
     return tuple(map(_build_end, results))
 

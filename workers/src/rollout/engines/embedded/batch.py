@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -29,11 +29,13 @@ class BatchSize:
 
     ``widths``: a fixed shape, and the numbers of rows, ascending, that its products may have; the last holds all
     samples. Empty: whatever shape is fastest; prompts are padded to the longest, only if they differ.
+    ``routes``: the experts of each token are kept (``ModuleBatch.routes``).
     """
 
     group_size: int
     new_tokens_max: int
     widths: tuple[int, ...] = ()
+    routes: bool = False
 
 
 class DecodingBatch(Protocol):
@@ -49,6 +51,15 @@ class DecodingBatch(Protocol):
 
     def keep(self, groups_B: torch.Tensor, samples_S: torch.Tensor) -> None:
         """Go on with these groups and samples only, group by group, as many samples in each."""
+        ...
+
+
+@runtime_checkable
+class RoutedBatch(Protocol):
+    """A batch that knows the experts of its tokens."""
+
+    def routes(self) -> torch.Tensor:
+        """Ids [S, P + steps, L, K], bytes or int16 on the CPU, of all samples that the batch began with."""
         ...
 
 

@@ -12,6 +12,7 @@ from rollout.engines.embedded.model import CPU, CompactModel
 from rollout.engines.embedded.steps.batch import StaticBatch
 from rollout.engines.embedded.steps.capture import Capture, capture_graph
 from rollout.engines.embedded.steps.slots import Room
+from rollout.errors import EngineError
 
 
 class CompactDecoder:
@@ -46,7 +47,9 @@ class CompactDecoder:
             self._room.forget()
 
     def open(self, prompts: Sequence[Sequence[int]], size: BatchSize) -> CompactBatch | StaticBatch:
-        """A batch of ``size.group_size`` samples per prompt, in a fixed shape by rising length."""
+        """A batch of ``size.group_size`` samples per prompt, in a fixed shape by rising length. Raises EngineError for routes."""
+        if size.routes:
+            raise EngineError("the experts of each token are wanted of a model that has none")
         if self._capture is None:
             return CompactBatch(self._model, prompts, size)
         return StaticBatch(self._model, self._room, self._capture, prompts, size)

@@ -259,4 +259,5 @@ def _completion(sample: Sample, version: WeightVersion) -> Completion:
         finish=sample.finish,
         spans=(span,),
         choice_logprobs=sample.choice_logprobs,
+        routes=sample.routes,
     )

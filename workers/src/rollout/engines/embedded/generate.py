@@ -12,25 +12,27 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from rollout.engines.embedded.batch import BatchSize, Decoder, DecodingBatch
+from rollout.engines.embedded.batch import BatchSize, Decoder, DecodingBatch, RoutedBatch
 from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.embedded.sampling import Sampler, uniform_noise
 from rollout.engines.embedded.steps.batch import StaticBatch
 from rollout.engines.embedded.text_ends import Scanners, TextEnds
 from rollout.engines.stops import StopTexts
-from rollout.types import Finish, GenerateRequest, SampleProgress, SamplingParams
+from rollout.errors import EngineError
+from rollout.types import ExpertRoutes, Finish, GenerateRequest, SampleProgress, SamplingParams
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One completion before it is given a version: parallel token ids and logprobs, and those of the choices it is one of."""
+    """One completion before it is given a version: parallel token ids and logprobs, those of the choices it is one of, and routes."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: Finish
     choice_logprobs: tuple[float, ...] = ()
+    routes: ExpertRoutes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +53,21 @@ def plan_batches(
     of it depends on its neighbours. Token limits may differ within a batch: samples that go on behind a prefix
     have less to come.
     """
-    kinds: dict[tuple[SamplingParams, bool, int, tuple[int, ...]], list[int]] = {}
+    kinds: dict[tuple[SamplingParams, bool, bool, int, tuple[int, ...]], list[int]] = {}
     for index, request in enumerate(requests):
         shape = widths[index] if widths else ()
         sampling = replace(request.sampling, max_new_tokens=0)
-        kind = (sampling, bool(request.choices), num_rows(request), shape)
+        routed = request.routes_from is not None
+        kind = (sampling, routed, bool(request.choices), num_rows(request), shape)
         kinds.setdefault(kind, []).append(index)
     plans: list[BatchPlan] = []
-    for (_, _, group_size, shape), indices in kinds.items():
+    for (_, routed, _, group_size, shape), indices in kinds.items():
         ordered = sorted(indices, key=lambda index: len(requests[index].prompt_ids))
         for chunk in _chunks(ordered, groups_max):
             longest = max(tokens_max(requests[index]) for index in chunk)
-            size = BatchSize(group_size=group_size, new_tokens_max=longest, widths=shape)
+            size = BatchSize(
+                group_size=group_size, new_tokens_max=longest, widths=shape, routes=routed
+            )
             plans.append(BatchPlan(indices=chunk, size=size))
     return plans
 
@@ -101,9 +106,33 @@ def generate_batch(
         [stops.scanner(request) for request in picked for _ in request.seeds],
     )
     watch.begin(plan.indices, lambda: _grouped(tape.look(), group_size))
-    _decode(_drawing(decoder.open(prompts, plan.size), tape, live), tape, live, watch)
+    batch = decoder.open(prompts, plan.size)
+    _decode(_drawing(batch, tape, live), tape, live, watch)
     watch.end()
-    return _grouped(list(tape.cut()), group_size)
+    samples = list(tape.cut())
+    if plan.size.routes and tape.length:
+        samples = _with_routes(samples, batch, picked)
+    return _grouped(samples, group_size)
+
+
+def _with_routes(
+    samples: Sequence[Sample], batch: DecodingBatch, requests: Sequence[GenerateRequest]
+) -> list[Sample]:
+    """Samples with the experts of their tokens, from where each request wants them to the last token but one."""
+    if not isinstance(batch, RoutedBatch):
+        raise EngineError(
+            "the experts of each token are wanted of an engine that does not know them"
+        )
+    chosen = batch.routes()
+    wide = chosen.element_size() > 1
+    form = ExpertRoutes(num_layers=chosen.shape[2], top_k=chosen.shape[3], wide=wide)
+    asked = [request for request in requests for _ in request.seeds]
+    found = []
+    for sample, request, own in zip(samples, asked, chosen, strict=True):
+        end = len(request.prompt_ids) + len(sample.token_ids) - 1
+        told = own[request.routes_from or 0 : end].contiguous().numpy().tobytes()
+        found.append(replace(sample, routes=replace(form, chosen=told)))
+    return found
 
 
 def _score_choices(

@@ -29,6 +29,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from rollout.learner.forward.attention import IMPLEMENTATION, register
+from rollout.learner.forward.experts import ROUTES, join_routes, replay_routes, routes_of
 from rollout.learner.forward.fused.layers import fuse_layers
 from rollout.learner.forward.head import put_scores, scores_of
 from rollout.learner.forward.layout import RowLayout, RowSegment, plan_layout
@@ -41,6 +42,7 @@ from rollout.learner.forward.logprobs import (
 from rollout.learner.forward.prune import READ, skip_unread
 from rollout.learner.forward.single import single_logits, single_states
 from rollout.models.forwards import forward_of, frequencies_hold
+from rollout.types import ExpertRoutes
 
 __all__ = [
     "GroupTokens",
@@ -58,10 +60,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTokens:
-    """One prompt (at least one token) and the completions sampled from it (each at least one token)."""
+    """One prompt (at least one token) and the completions sampled from it (each at least one token).
+
+    ``routes``: of a mixture of experts those of each completion, the prompt's positions first and the same in all.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[tuple[int, ...], ...]
+    routes: tuple[ExpertRoutes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,8 @@ class PackedRow:
     number of scored tokens of every completion (or sequence) in the order given; sum == C.
     The last token of a completion is a target only: nothing follows it, so it is not in the row.
     ``barred_U`` are the predicting positions where ``barred_ids`` could not be sampled; None: nowhere.
+    ``routes`` [N, layers, experts of a token] int16: the experts that ``token_logprobs`` computes each position with,
+    -1 where the model chooses; None: everywhere.
     """
 
     input_ids: torch.Tensor
@@ -97,6 +105,7 @@ class PackedRow:
     layout: RowLayout
     barred_U: torch.Tensor | None = None
     barred_ids: tuple[int, ...] = ()
+    routes: torch.Tensor | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -115,7 +124,12 @@ class PackedRow:
             layout=self.layout.to(device),
             barred_U=None if self.barred_U is None else self.barred_U.to(device),
             barred_ids=self.barred_ids,
+            routes=None if self.routes is None else self.routes.to(device),
         )
+
+    def unrouted(self) -> PackedRow:
+        """The same row for a model that takes its own experts."""
+        return self if self.routes is None else replace(self, routes=None)
 
     def barring(self, token_ids: Sequence[int], at_C: Sequence[bool]) -> PackedRow:
         """The same row, where ``token_ids`` could not be sampled for scored tokens ``at_C``.
@@ -174,6 +188,7 @@ def prepare_model(model: nn.Module) -> None:
     skip_unread(model)
     put_scores(model)
     fuse_layers(model)
+    replay_routes(model)
 
 
 def is_packed(model: nn.Module) -> bool:
@@ -194,12 +209,16 @@ def token_logprobs(
 
     float32 [C], differentiable; with ``entropy`` also the entropy in nats of each scored token's
     distribution, with ``spread`` the mean logprob of the whole vocabulary there (differentiable too).
-    ``model`` must have gone through ``prepare_model``.
+    ``model`` must have gone through ``prepare_model``. Raises ValueError for routes of another model.
     """
     if not _fits(model, row):
+        if row.routes is not None:
+            raise ValueError("experts are replayed in packed rows only")
         logits_UV = single_logits(model, row.input_ids, row.layout.segments, row.predict_U)
         return _selected(logits_UV, row, temperature, entropy=entropy, spread=spread)
     arguments = {**_arguments(row, row.predict_U), "logits_to_keep": row.predict_U}
+    if row.routes is not None:
+        arguments[ROUTES] = row.routes
     scores = scores_of(model)
     if scores is None:
         logits_UV = model(**arguments).logits[0]
@@ -280,9 +299,11 @@ class _RowBuilder:
         self._targets: list[int] = []
         self._lengths: list[int] = []
         self._segments: list[RowSegment] = []
+        self._routes: list[torch.Tensor] = []
 
     def add_group(self, group: GroupTokens) -> None:
         prompt = self._add_segment(group.prompt_ids, first=0, prompt=None)
+        self._add_routes(group)
         last = self._add_predict(self._segments[prompt].end - 1)
         for completion in group.completion_ids:
             sources = [last]
@@ -311,7 +332,17 @@ class _RowBuilder:
             targets_C=torch.tensor(self._targets, dtype=torch.int64),
             lengths=tuple(self._lengths),
             layout=plan_layout(self._segments),
+            routes=join_routes(self._routes, len(self._ids)),
         )
+
+    def _add_routes(self, group: GroupTokens) -> None:
+        """Of the prompt, and of each completion's tokens but the last, in the order of their segments."""
+        if not group.routes:
+            return
+        start = len(group.prompt_ids)
+        self._routes.append(routes_of(group.routes[0], 0, start))
+        for completion, routes in zip(group.completion_ids, group.routes, strict=True):
+            self._routes.append(routes_of(routes, start, start + len(completion) - 1))
 
     def _add_segment(self, ids: Sequence[int], *, first: int, prompt: int | None) -> int:
         start = len(self._ids)

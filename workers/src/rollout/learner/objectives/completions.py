@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 
 import torch
+from msgspec import UnsetType
 from torch import Tensor, nn
 
 from rollout.algorithms.aggregation import Denominators
@@ -67,7 +68,7 @@ class Completions:
         return self.groups[sample[0]].trajectories[sample[1]]
 
     def row(self, micro: MicroBatch) -> PackedRow:
-        """The micro-batch as one row."""
+        """The micro-batch as one row, with the policy's routes where it is a mixture of experts."""
         if micro not in self._rows:
             self._rows[micro] = self._build(micro, ())
         return self._rows[micro]
@@ -96,15 +97,21 @@ class Completions:
 
     @torch.no_grad()
     def score(
-        self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]], settings: SampledSettings
+        self,
+        model: nn.Module,
+        passes: Sequence[Sequence[MicroBatch]],
+        settings: SampledSettings,
+        *,
+        routed: bool = True,
     ) -> dict[Sample, Tensor]:
         """A model's logprobs of this rank's samples, ``[tokens]`` each.
 
-        One mini-batch is cut the same in every epoch; of several, a rank meets others each time.
+        One mini-batch is cut the same in every epoch; of several, a rank meets others each time. Not ``routed``: it is
+        another model than the policy, which takes its own experts.
         """
         found: dict[Sample, Tensor] = {}
         for micro in chain.from_iterable(passes if settings.mini_batches > 1 else passes[:1]):
-            row = self.row(micro)
+            row = self.row(micro) if routed else self.row(micro).unrouted()
             stats = token_logprobs(model, row, temperature=settings.temperature)
             found.update(zip(samples_of(micro), stats.logprobs_C.split(row.lengths), strict=True))
         return found
@@ -126,11 +133,9 @@ class Completions:
 
     def _build(self, micro: MicroBatch, more: tuple[int, ...]) -> PackedRow:
         groups = [
-            GroupTokens(
-                prompt_ids=prompt_ids, completion_ids=tuple((*t.token_ids, *more) for t in same)
-            )
+            _tokens_of(list(same), more)
             for chunk in micro.chunks
-            for prompt_ids, same in groupby(self._of(chunk), key=lambda t: t.prompt_ids)
+            for _, same in groupby(self._of(chunk), key=_prompt_of)
         ]
         row = build_group_row(groups)
         if (
@@ -145,12 +150,29 @@ class Completions:
 def _shape(group: TrajectoryGroup) -> GroupShape:
     """A prompt that not all samples share counts as a part of each completion."""
     trajectories = group.trajectories
-    prompt = trajectories[0].prompt_ids
+    prompt = _prompt_of(trajectories[0])
     lengths = tuple(len(t.token_ids) for t in trajectories)
-    if all(t.prompt_ids == prompt for t in trajectories):
-        return GroupShape(prompt_tokens=len(prompt), completion_tokens=lengths)
+    if all(_prompt_of(t) == prompt for t in trajectories):
+        return GroupShape(prompt_tokens=len(prompt[0]), completion_tokens=lengths)
     whole = tuple(len(t.prompt_ids) + n for t, n in zip(trajectories, lengths, strict=True))
     return GroupShape(prompt_tokens=0, completion_tokens=whole)
+
+
+def _prompt_of(trajectory: Trajectory) -> tuple[tuple[int, ...], bytes]:
+    """What samples share that are computed behind one prompt: its tokens, and the experts that computed them."""
+    routes = trajectory.routes
+    own = b"" if isinstance(routes, UnsetType) else routes.part(0, len(trajectory.prompt_ids))
+    return trajectory.prompt_ids, own
+
+
+def _tokens_of(same: Sequence[Trajectory], more: tuple[int, ...]) -> GroupTokens:
+    """Samples of one prompt, with ``more`` behind each: then without routes, which are of the samples as they are."""
+    routes = tuple(t.routes for t in same if not isinstance(t.routes, UnsetType))
+    return GroupTokens(
+        prompt_ids=same[0].prompt_ids,
+        completion_ids=tuple((*t.token_ids, *more) for t in same),
+        routes=() if more else routes,
+    )
 
 
 def _barred(loss_mask: Sequence[int], num_tokens: int) -> Iterator[bool]:

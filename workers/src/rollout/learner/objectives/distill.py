@@ -75,7 +75,9 @@ class DistillWork:
 
     def prepare(self, model: nn.Module, passes: Sequence[Sequence[MicroBatch]]) -> None:
         """The teacher's logprobs, and the policy's where several updates need them, without gradient."""
-        self._teacher = self._completions.score(self._desk.teacher, passes, self._settings)
+        self._teacher = self._completions.score(
+            self._desk.teacher, passes, self._settings, routed=False
+        )
         if self._settings.computes_old_logprobs:
             self._old = self._completions.score(model, passes, self._settings)
 

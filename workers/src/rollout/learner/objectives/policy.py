@@ -112,7 +112,9 @@ class PolicyWork:
         if settings.computes_old_logprobs or (priced and settings.old_logprobs == "Learner"):
             self._old = self._completions.score(model, passes, settings)
         if self._reference is not None:
-            self._references = self._completions.score(self._reference, passes, settings)
+            self._references = self._completions.score(
+                self._reference, passes, settings, routed=False
+            )
         if priced:
             groups = self._completions.groups
             self._advantages = estimate_advantages(groups, settings, self._whole_kl())

@@ -22,7 +22,7 @@ from rollout.algorithms.ppo import ValueTokens, ppo_value_loss
 from rollout.learner import hash_chain
 from rollout.learner.config.ppo import PpoSettings, build_ppo
 from rollout.learner.context import LearnerContext
-from rollout.learner.forward.packed_rows import token_logprobs
+from rollout.learner.forward.packed_rows import PackedRow, token_logprobs
 from rollout.learner.model.critic import token_values
 from rollout.learner.model.kl_control import KlControl
 from rollout.learner.model.parallel import Parallel
@@ -153,7 +153,7 @@ class PpoWork:
         reference = self._helpers.reference
         references: Sequence[Tensor | None] = [None] * len(samples)
         if reference is not None:
-            references = self._split(self._logprobs(reference, micro), row.lengths)
+            references = self._split(self._logprobs(reference, row.unrouted()), row.lengths)
         return {
             sample: Before(
                 values=values[i],
@@ -179,11 +179,10 @@ class PpoWork:
         computed = self._settings.old_logprobs == "Learner"
         read = self._settings.num_updates > 1 or self._helpers.reference is not None
         if computed and read:
-            return self._logprobs(model, micro)
+            return self._logprobs(model, self._completions.row(micro))
         return self._completions.actor_logprobs(micro)
 
-    def _logprobs(self, model: nn.Module, micro: MicroBatch) -> Tensor:
-        row = self._completions.row(micro)
+    def _logprobs(self, model: nn.Module, row: PackedRow) -> Tensor:
         return token_logprobs(model, row, temperature=self._settings.temperature).logprobs_C
 
     @staticmethod

@@ -8,7 +8,7 @@ weights: they exercise everything and know nothing. No torch: ``plan`` and the t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -181,15 +181,20 @@ def _family_config(family: str) -> dict[str, bool]:
 
 
 def build_tensors(shape: TinyShape, family: str, vocab_size: int) -> dict[str, np.ndarray]:
-    """All float32 parameters by their transformers names; each drawn from a seed of its own name."""
+    """All float32 parameters by their transformers names."""
+    return draw_tensors(parameter_shapes(shape, family, vocab_size), shape.seed)
+
+
+def draw_tensors(shapes: Iterable[tuple[str, tuple[int, ...]]], seed: int) -> dict[str, np.ndarray]:
+    """Parameters by name, float32; each drawn from a seed of its own name."""
     tensors = {}
-    for name, dims in parameter_shapes(shape, family, vocab_size):
+    for name, dims in shapes:
         if name.endswith("norm.weight"):
             tensors[name] = np.ones(dims, np.float32)
         elif name.endswith(".bias"):
             tensors[name] = np.zeros(dims, np.float32)
         else:
-            tensors[name] = _draw(derive_seed(shape.seed, f"init/{name}", 0), dims)
+            tensors[name] = _draw(derive_seed(seed, f"init/{name}", 0), dims)
     return tensors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from rollout_api.checks.training.batch import samples_per_step
@@ -17,7 +18,17 @@ BODY_BYTES_PER_SAMPLE = 512
 """What does not grow with the completion, the prompt left out."""
 
 
-def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """What samples of a mixture of experts tell besides: bytes of each token, those of the prompt too."""
+
+    token_bytes: int
+    prompt_tokens_max: int
+
+
+def batch_arithmetic(
+    spec: RolloutRunSpec, num_rows: int | None, routes: Routes | None = None
+) -> dict[str, Any]:
     """Counts per step and per run; None where the data's length is not known."""
     train = spec.train
     if spec.serve is not None:
@@ -40,7 +51,7 @@ def batch_arithmetic(spec: RolloutRunSpec, num_rows: int | None) -> dict[str, An
         "stepsPerEpoch": steps_per_epoch(spec, num_rows, prompts),
         "steps": steps,
         "newTokensPerStepMax": samples * train.sampling.new_tokens_max if online else None,
-        **(_ledger_arithmetic(spec, samples, steps) if online else {}),
+        **(_ledger_arithmetic(spec, samples, steps, routes) if online else {}),
         "targetMargin": _target_margin(train.algorithm.ipo),
     }
 
@@ -57,12 +68,18 @@ def _service_arithmetic(spec: RolloutRunSpec) -> dict[str, Any]:
     }
 
 
-def _ledger_arithmetic(spec: RolloutRunSpec, samples: int, steps: int | None) -> dict[str, Any]:
+def _ledger_arithmetic(
+    spec: RolloutRunSpec, samples: int, steps: int | None, routes: Routes | None
+) -> dict[str, Any]:
     """Bytes of trajectories in the ledger, were every completion as long as it may be; None without an end."""
     assert spec.train is not None
-    each = BODY_BYTES_PER_TOKEN * spec.train.sampling.new_tokens_max + BODY_BYTES_PER_SAMPLE
+    tokens = spec.train.sampling.new_tokens_max
+    each = BODY_BYTES_PER_TOKEN * tokens + BODY_BYTES_PER_SAMPLE
+    if routes is not None:
+        each += routes.token_bytes * (routes.prompt_tokens_max + tokens)
     kept = _steps_kept(spec, steps)
     return {
+        **({} if routes is None else {"routeBytesPerToken": routes.token_bytes}),
         "trajectoryStepsKept": kept,
         "trajectoryBytesPerStepMax": samples * each,
         "trajectoryBytesMax": None if kept is None else kept * samples * each,

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rollout.common.quantities import parse_quantity
 from rollout.errors import DataError, SpecError
+from rollout.models.experts.families import ExpertShape
 from rollout.runs.manifest import Document
-from rollout.runs.plan.arithmetic import batch_arithmetic
+from rollout.runs.plan.arithmetic import Routes, batch_arithmetic
 from rollout.runs.plan.facts import model_facts
 from rollout.runs.plan.machine import device_bytes, host_bytes
 from rollout.runs.plan.unresolved import (
@@ -118,7 +121,7 @@ def _plan_run(document: Document, there: Hardware, *, offline: bool) -> PlannedR
         filled=[{"field": one.path, "value": one.value, "from": one.source} for one in filled],
         resolved=resolved,
         unresolved=unresolved,
-        arithmetic=batch_arithmetic(spec, resolved.get("numRows")),
+        arithmetic=batch_arithmetic(spec, resolved.get("numRows"), _routes(resolved)),
         memory=memory,
         devices=_devices(computed, facts),
         warnings=warnings,
@@ -182,10 +185,21 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         "dataDigests": found.data_digests,
         "numRows": found.num_rows,
         "numBadRecords": found.num_bad,
+        **({"experts": msgspec.to_builtins(found.experts)} if found.experts else {}),
         **({"models": further} if further else {}),
         **({"toolDigests": found.tool_digests} if found.tool_digests else {}),
         **({"pluginDigests": found.plugin_digests} if found.plugin_digests else {}),
     }
+
+
+def _routes(resolved: Mapping[str, Any]) -> Routes | None:
+    experts = resolved.get("experts")
+    if experts is None:
+        return None
+    return Routes(
+        token_bytes=msgspec.convert(experts, ExpertShape).position_bytes,
+        prompt_tokens_max=resolved["promptTokensMax"],
+    )
 
 
 def _further(spec: RolloutRunSpec, found: Resolution) -> dict[str, dict[str, str | None]]:

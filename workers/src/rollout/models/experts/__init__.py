@@ -1,0 +1,1 @@
+"""Mixtures of experts: which types are reinforced, and what their samples tell."""
