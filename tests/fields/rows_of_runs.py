@@ -181,6 +181,21 @@ RUNS: dict[str, Row] = {
     "spec.tracking[].mlflow": row("mlflow", "trackers"),
     "spec.tracking[].tensorboard": row("wandb", "trackers"),
     "spec.tracking[].jsonl": row("wandb", "trackers"),
+    "spec.tracking[].plugin": row(
+        "grpo",
+        "trackers",
+        edits={
+            "spec.tracking": [
+                {
+                    "plugin": {
+                        "path": "tracker",
+                        "parameters": [{"name": "word", "value": "hey"}],
+                    }
+                }
+            ],
+            **OWN_CODE,
+        },
+    ),
     "spec.limits": row("limits", "course"),
     "spec.limits.noProgressSeconds": row("limits", "processes"),
     "spec.limits.sampleSeconds": row("fast", "coordination"),

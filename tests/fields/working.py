@@ -39,6 +39,7 @@ from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
 from rollout.objects.opening import open_store
 from rollout.objects.remote import RemoteStore
+from rollout.plugins.sidecar.kinds.tracker import PluginTracker
 from rollout.plugins.sidecar.manifest import Kind
 from rollout.plugins.sidecar.named import open_plugin, parameters_of
 from rollout.rendering import build_renderer
@@ -273,12 +274,18 @@ def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:
     config = build_config(document, place)
     with _recorded() as (calls, client):
         made = build_trackers(
-            config.spec.tracking, place.folder / "tracking", name="run", uid="uid", config={}
+            config.spec.tracking,
+            place.folder / "tracking",
+            name="run",
+            uid="uid",
+            config={},
+            folders=code_folders(config.spec),
         )
     for one in made:
         one.close()
     return (
         [type(one).__name__ for one in made],
+        [one._client._parameters for one in made if isinstance(one, PluginTracker)],
         calls,
         [str(call) for call in client.mock_calls if "MagicMock" not in str(call)],
     )

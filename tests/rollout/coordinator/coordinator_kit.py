@@ -75,7 +75,7 @@ class Recorder:
     def log(self, step: int, metrics: Any) -> None:
         self.seen.append((step, dict(metrics)))
 
-    def close(self) -> None:
+    def close(self, outcome=None) -> None:
         pass
 
 

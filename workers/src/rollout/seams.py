@@ -17,6 +17,7 @@ from rollout.types import (
     Message,
     Part,
     Row,
+    RunEnd,
     SampleProgress,
     WeightVersion,
 )
@@ -279,6 +280,6 @@ class Tracker(Protocol):
         """Record one step. Must be idempotent for a step it has already recorded."""
         ...
 
-    def close(self) -> None:
-        """Flush and finish."""
+    def close(self, outcome: RunEnd | None = None) -> None:
+        """Flush and finish. ``outcome``: how the run has ended; None where it has not, as far as is known."""
         ...

@@ -331,3 +331,12 @@ class WeightVersion:
     def objects(self) -> tuple[str, ...]:
         """Every object that is needed to have these weights."""
         return (self.object, *self.bases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run has ended: ``kind`` is ``Succeeded``, ``Failed`` or ``Stopped`` (it may go on)."""
+
+    kind: str
+    reason: str
+    message: str

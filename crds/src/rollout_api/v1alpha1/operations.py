@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Name, OneOf, Real, Rule, Uri, filled, many
+from rollout_api.v1alpha1.environment import PluginSource
 
 Layer = Literal["TrainState", "Buffer", "Process", "EpisodicMemory"]
 ScheduleName = Annotated[
@@ -114,6 +115,8 @@ class Tracking(OneOf):
     """An experiment of an MLflow server."""
     jsonl: JsonlFile | None = None
     """A file of JSON lines."""
+    plugin: PluginSource | None = None
+    """A plugin of kind `tracker`: a program of yours that is told of each step and of the end. It stops no run and holds none up."""
 
 
 class Limits(ApiModel):

@@ -37,7 +37,7 @@ from rollout.coordinator.plan import (
     TaskRows,
     TrainPlan,
 )
-from rollout.coordinator.rows import DataRows, build_rows, train_of
+from rollout.coordinator.rows import DataRows, build_rows, code_folders, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.rules.retention import objects_in, objects_of
@@ -193,6 +193,8 @@ def open_trackers(config: WorkerConfig, live: LiveSettings) -> Sequence[Tracker]
         name=config.run.name,
         uid=config.run.uid,
         config=config.spec.model_dump(mode="json", exclude_none=True),
+        folders=code_folders(config),
+        attempt=config.attempt,
     )
 
 

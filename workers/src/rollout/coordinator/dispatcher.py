@@ -51,6 +51,7 @@ from rollout.protocol.refusals import build_refusal, status_of
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.routes import ROUTES, Route
 from rollout.seams import ObjectStore
+from rollout.types import RunEnd
 
 log = logging.getLogger(__name__)
 
@@ -157,8 +158,12 @@ class Coordinator:
         except (LedgerError, StoreError) as error:
             log.error("while closing: %s", error)  # noqa: TRY400 - expected
         await self.run.ledger.close()
+        found = self.run.state.outcome
+        end = None
+        if found is not None:
+            end = RunEnd(kind=found.kind, reason=found.reason, message=found.message)
         for tracker in self.run.trackers:
-            await asyncio.to_thread(tracker.close)
+            await asyncio.to_thread(tracker.close, end)
 
 
 async def open_coordinator(

@@ -42,7 +42,7 @@ from rollout.models.scoring import is_scorer, read_config, require_head
 from rollout.models.shapes import read_shape
 from rollout.models.teachers import check_teacher
 from rollout.plugins.guard import drop_rights
-from rollout.plugins.sidecar.named import plugin_digests
+from rollout.plugins.sidecar.named import plugin_digests, tracker_digests
 from rollout.plugins.user_code import find_file
 from rollout.rendering import build_renderer
 from rollout.rendering.stops import require_stops
@@ -123,6 +123,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         data_digests={paper.role: paper.source.digest for paper in papers},
         tool_digests=_tools(papers),
         plugin_digests=plugin_digests(spec, code_folders(spec)),
+        tracker_digests=tracker_digests(spec.tracking, code_folders(spec)),
         num_rows=None if train is None else len(train),
         left_out=tuple(row for paper in papers for row in paper.left_out),
         num_bad=0 if train is None else bad_records(train).num_records,

@@ -1,4 +1,4 @@
-"""For authors: serve what is written in Python, a reward, an environment, tools or a suite, as a plugin in a process of its own.
+"""For authors: serve what is written in Python, a reward, an environment, tools, a suite or a tracker, as a plugin in a process of its own.
 
 ``plugin.py`` beside ``plugin.yaml``, whose command is ``[python, plugin.py]``::
 
@@ -40,6 +40,7 @@ from rollout.plugins.served.answers import (
     Served,
     told_failure,
 )
+from rollout.plugins.served.facts import TrackerService
 from rollout.plugins.served.rows import RowService
 from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
@@ -56,7 +57,12 @@ NO_EPISODE = "unknown-episode"
 
 
 def serve(
-    *, reward: Any = None, environment: Any = None, tool: Any = None, evaluation: Any = None
+    *,
+    reward: Any = None,
+    environment: Any = None,
+    tool: Any = None,
+    evaluation: Any = None,
+    tracker: Any = None,
 ) -> None:
     """Serve one of them until SIGTERM. Raises SpecError for several, for none, and for a kind that plugin.yaml does not name."""
     socket = os.environ.get(SOCKET)
@@ -69,6 +75,7 @@ def serve(
         "environment": environment,
         "tool": tool,
         "evaluation": evaluation,
+        "tracker": tracker,
     }
     kinds = [kind for kind, one in given.items() if one is not None]
     if kinds != [manifest.kind]:
@@ -311,4 +318,5 @@ _SERVICES: Mapping[str, Callable[[Any], Served]] = {
     "environment": _Environments,
     "tool": ToolService,
     "evaluation": _Suites,
+    "tracker": TrackerService,
 }

@@ -99,6 +99,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     experts: ExpertShape | None = None
     tool_digests: dict[str, str] = {}
     plugin_digests: dict[str, str] = {}
+    tracker_digests: dict[str, str] = {}
     num_rows: int | None = None
     left_out: tuple[int, ...] = ()
     num_bad: int = 0
@@ -116,7 +117,8 @@ def believe(found: Resolution, known: ModelFacts, field: str) -> Resolution:
         raise DataError(
             f"{field}: prompt_tokens_max: expected 1 to {known.context_length}, got {found.prompt_tokens_max}"
         )
-    digests = (found.data_digests, found.tool_digests, found.plugin_digests)
+    plugins = (found.plugin_digests, found.tracker_digests)
+    digests = (found.data_digests, found.tool_digests, *plugins)
     for role, digest in (one for some in digests for one in some.items()):
         check_facts(SourceFacts(role=role[:80], digest=digest, length=0), field)
     facts = msgspec.structs.asdict(known)

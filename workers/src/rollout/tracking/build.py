@@ -23,14 +23,16 @@ def build_trackers(
     name: str,
     uid: str,
     config: Mapping[str, Any] | None = None,
+    folders: Sequence[Path] = (),
+    attempt: int = 1,
 ) -> tuple[Tracker, ...]:
     """Open all trackers of a run; each goes on where it stopped.
 
-    ``name`` and ``uid`` are the run's; ``config`` is what W&B and MLflow show beside the curves. Raises SpecError
-    for a kind that this installation does not have, or a server that does not answer.
+    ``name``, ``uid`` and ``attempt`` are the run's; ``config`` is what W&B and MLflow show beside the curves; plugins lie in
+    ``folders``. Raises SpecError for a kind that this installation does not have, or a server that does not answer.
     """
     trackers: list[Tracker] = [JsonlTracker(run_dir / METRICS_FILE)]
-    for item in tracking:
+    for index, item in enumerate(tracking):
         if item.tensorboard is not None:
             trackers.append(TensorBoardTracker(run_dir / "tracking" / "tensorboard"))
         elif item.wandb is not None:
@@ -47,4 +49,11 @@ def build_trackers(
                 uri=item.mlflow.uri, experiment=item.mlflow.experiment, uid=uid, name=name
             )
             trackers.append(MlflowTracker(run_dir / "tracking" / "mlflow", place, config or {}))
+        elif item.plugin is not None:
+            from rollout.plugins.sidecar.kinds.tracker import PluginTracker, TrackedRun
+            from rollout.plugins.sidecar.named import open_tracker, parameters_of
+
+            plugin = open_tracker(item.plugin, folders, f"spec.tracking[{index}].plugin")
+            told = TrackedRun(uid=uid, name=name, attempt=attempt, metrics=run_dir / METRICS_FILE)
+            trackers.append(PluginTracker(plugin, parameters_of(item.plugin), told))
     return tuple(trackers)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rollout.errors import StoreError
 from rollout.tracking.last_step import NOTHING, is_new, place_of
+from rollout.types import RunEnd
 
 TAIL_BYTES = 1 << 20
 """Longest line; the last step is looked for in so many bytes at the end."""
@@ -56,8 +57,9 @@ class JsonlTracker:
             raise StoreError(f"metrics file {self._path} cannot be written: {error}") from error
         self.last_step = place
 
-    def close(self) -> None:
+    def close(self, outcome: RunEnd | None = None) -> None:
         """Close the file; idempotent."""
+        del outcome
         self._file.close()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollout.errors import SpecError, StoreError
 from rollout.tracking.last_step import Place, flat_numbers, is_new, place_of
+from rollout.types import RunEnd
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -113,8 +114,9 @@ class MlflowTracker:
             raise StoreError(f"MLflow does not take step {step}: {error}") from error
         self.last_step = place
 
-    def close(self) -> None:
+    def close(self, outcome: RunEnd | None = None) -> None:
         """Mark the run as finished, for now; idempotent."""
+        del outcome
         try:
             self._client.set_terminated(self._run_id, status="FINISHED")
         except self._error as error:

@@ -15,6 +15,7 @@ from rollout.tracking.last_step import (
     read_last_step,
     write_last_step,
 )
+from rollout.types import RunEnd
 
 
 class TensorBoardTracker:
@@ -50,6 +51,7 @@ class TensorBoardTracker:
         write_last_step(self._folder, place)
         self.last_step = place
 
-    def close(self) -> None:
+    def close(self, outcome: RunEnd | None = None) -> None:
         """Close the event file; idempotent."""
+        del outcome
         self._writer.close()

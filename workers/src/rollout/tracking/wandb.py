@@ -15,6 +15,7 @@ from rollout.tracking.last_step import (
     read_last_step,
     write_last_step,
 )
+from rollout.types import RunEnd
 
 INIT_SECONDS_MAX = 60.0
 
@@ -79,6 +80,7 @@ class WandbTracker:
         write_last_step(self._folder, place)
         self.last_step = place
 
-    def close(self) -> None:
+    def close(self, outcome: RunEnd | None = None) -> None:
         """Flush and finish; idempotent."""
+        del outcome
         self._run.finish()

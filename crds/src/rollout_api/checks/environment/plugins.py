@@ -8,12 +8,13 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.environment import PluginSource, Reward
+from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
 def plugins_run_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """In a cluster no plugin runs yet; elsewhere it lies in the run's code."""
-    for field, _ in find_plugins(spec):
+    for field, _ in (*find_plugins(spec), *find_tracker_plugins(spec.tracking)):
         if facts.platform == "cluster":
             fix = "name the function or class with python, or run on one machine"
             yield not_supported(
@@ -29,7 +30,7 @@ def plugins_run_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
 
 
 def find_plugins(spec: RolloutRunSpec) -> Iterator[tuple[str, PluginSource]]:
-    """Each plugin that a run names, with its field."""
+    """Each plugin that decides what a run is, with its field: all but those that are only told of it."""
     train = spec.train
     environment = None if train is None else train.environment
     if environment is not None and environment.plugin is not None:
@@ -41,6 +42,13 @@ def find_plugins(spec: RolloutRunSpec) -> Iterator[tuple[str, PluginSource]]:
         if item.suite.plugin is not None:
             yield f"spec.evaluations[{index}].suite.plugin", item.suite.plugin
         yield from _of_rewards(item.suite.rewards, f"spec.evaluations[{index}].suite.rewards")
+
+
+def find_tracker_plugins(tracking: Sequence[Tracking]) -> Iterator[tuple[str, PluginSource]]:
+    """Those that are told of its steps."""
+    for index, item in enumerate(tracking):
+        if item.plugin is not None:
+            yield f"spec.tracking[{index}].plugin", item.plugin
 
 
 def _of_rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, PluginSource]]:

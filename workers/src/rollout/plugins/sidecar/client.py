@@ -66,6 +66,7 @@ LIST = PluginCall(path="/rollout.plugin.v1.Tool/List", answer=contract.ListRespo
 CALL = PluginCall(path="/rollout.plugin.v1.Tool/Call", answer=contract.CallResponse)
 LEAVE = PluginCall(path="/rollout.plugin.v1.Tool/Close", answer=contract.CloseResponse)
 
+TRACK = PluginCall(path="/rollout.plugin.v1.Tracker/Track", answer=contract.TrackResponse)
 SUITE_ROWS = PluginCall(path="/rollout.plugin.v1.Evaluation/Rows", answer=contract.RowsResponse)
 SUITE_SCORE = PluginCall(path="/rollout.plugin.v1.Evaluation/Score", answer=contract.ScoreResponse)
 

@@ -12,6 +12,7 @@ from rollout.plugins.sidecar.lock import require_locked
 from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
 from rollout_api.checks.environment.plugins import find_plugins
 from rollout_api.v1alpha1.environment import PluginSource
+from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
@@ -57,6 +58,26 @@ def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, s
         require_locked(source.path, plugin, root)
         found[source.path] = plugin.digest
     return found
+
+
+def open_tracker(source: PluginSource, folders: Sequence[Path], what: str) -> PluginFolder:
+    """A plugin that is told of the run. It decides nothing of what the run is, so that its files may change; a lock holds them.
+
+    Raises SpecError.
+    """
+    plugin = open_plugin(source, "tracker", folders, what)
+    require_locked(source.path, plugin, _find(source.path, folders, what))
+    return plugin
+
+
+def tracker_digests(tracking: Sequence[Tracking], folders: Sequence[Path]) -> dict[str, str]:
+    """Digest of each tracker's folder now, by its path in the run's code. Raises SpecError."""
+    named = [
+        (one.plugin, f"spec.tracking[{index}].plugin")
+        for index, one in enumerate(tracking)
+        if one.plugin is not None
+    ]
+    return {source.path: open_tracker(source, folders, what).digest for source, what in named}
 
 
 def require_planned_plugins(

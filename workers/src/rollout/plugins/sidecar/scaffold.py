@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def write_plugin(folder: Path, kind: Kind) -> list[Path]:
         raise SpecError(f"{folder} is there already: name a folder that is not")
     name = folder.name
     files = {
-        "plugin.yaml": MANIFEST.format(name=name, kind=kind),
+        "plugin.yaml": MANIFEST.format(name=name, kind=kind, parameter=PARAMETERS.get(kind, WORD)),
         "plugin.py": resources.files(TEMPLATES).joinpath(f"{kind}.txt").read_text("utf-8"),
         "examples.jsonl": resources.files(TEMPLATES)
         .joinpath(f"{kind}-examples.jsonl")
@@ -39,8 +40,13 @@ kind: {kind}
 description: What it does, in one line.
 command: [python, plugin.py]
 parameters:
-- {{name: word, default: please, description: What is listened for.}}
+- {{{parameter}}}
 """
+WORD = "name: word, default: please, description: What is listened for."
+PARAMETERS: Mapping[Kind, str] = {
+    "tracker": 'name: path, default: ":memory:", description: A file of SQLite; unset nothing is kept.',
+}
+"""What the templates take."""
 
 
 def contract_text() -> str:

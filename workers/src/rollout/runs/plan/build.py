@@ -174,6 +174,7 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(prefix="rollout-plan-", suffix=".log") as log:
         found = Resolving(request, Path(log.name)).wait()
     further = _further(spec, found)
+    plugins = {**found.plugin_digests, **found.tracker_digests}
     return {
         "modelPath": found.model_path,
         "modelDigest": found.model_digest,
@@ -188,7 +189,7 @@ def _look(spec: RolloutRunSpec, *, offline: bool) -> dict[str, Any]:
         **({"experts": msgspec.to_builtins(found.experts)} if found.experts else {}),
         **({"models": further} if further else {}),
         **({"toolDigests": found.tool_digests} if found.tool_digests else {}),
-        **({"pluginDigests": found.plugin_digests} if found.plugin_digests else {}),
+        **({"pluginDigests": plugins} if plugins else {}),
     }
 
 

@@ -12,7 +12,8 @@ import msgspec
 import psutil
 
 from rollout.errors import InfrastructureError
-from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, START, STEP
+from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, START, STEP, TRACK
+from rollout.plugins.sidecar.conformance import telling
 from rollout.plugins.sidecar.conformance.subject import (
     CALL_SECONDS,
     Example,
@@ -53,6 +54,10 @@ def ignores_later_fields(subject: Subject) -> None:
     if subject.plugin.manifest.kind == "tool":
         said = subject.client.ask(LIST, LATER_FIELD, CALL_SECONDS)
         heard_tools(subject.plugin, said)
+        return
+    if subject.plugin.manifest.kind == "tracker":
+        said = subject.client.ask(TRACK, LATER_FIELD, CALL_SECONDS)
+        assert not said.HasField("failure"), said.failure.message
         return
     row = subject.examples[0].row_json
     began = contract.StartRequest(episode=uuid.uuid4().hex, row_json=row)
@@ -231,4 +236,5 @@ OF_KIND: Mapping[str, tuple[Check, ...]] = {
         does_a_call_once,
         leaves_twice,
     ),
+    "tracker": telling.CHECKS,
 }

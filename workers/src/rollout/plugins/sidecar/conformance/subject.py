@@ -22,6 +22,7 @@ from rollout.plugins.sidecar.client import (
     START,
     STEP,
     SUITE_SCORE,
+    TRACK,
     PluginCall,
     PluginClient,
 )
@@ -29,7 +30,7 @@ from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.kinds.tool import heard_answer, heard_tools
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.reward import heard_scores
-from rollout.plugins.sidecar.wire import heard_turn
+from rollout.plugins.sidecar.wire import failure_of, heard_turn
 from rollout.tools.contract import ToolAnswer
 from rollout.tools.foreign import PARTED
 from rollout.turns import Ending, State, ToolSpec
@@ -47,7 +48,10 @@ class ExampleCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row, and the replies to it: one for a reward, for an environment one a turn. ``calls`` are of tools, in order."""
+    """A row, and the replies to it: one for a reward, for an environment one a turn. ``calls`` are of tools, in order.
+
+    The row of a tracker is the metrics of a step.
+    """
 
     row: dict[str, Any]
     replies: tuple[str, ...] = ("please", "")
@@ -91,6 +95,7 @@ class Subject:
     parameters: Mapping[str, str]
     examples: Sequence[Example]
     client: PluginClient = field(init=False)
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
         self.client = PluginClient(self.plugin, self.parameters)
@@ -101,6 +106,8 @@ class Subject:
             self.score(self.samples()[:1], seconds)
         elif self.plugin.manifest.kind == "environment":
             self.play(self.examples[0], seconds)
+        elif self.plugin.manifest.kind == "tracker":
+            self.tell([self.fact(self.examples[0], 0)], seconds)
         else:
             self.use(self.examples[0], seconds)
 
@@ -155,6 +162,18 @@ class Subject:
         ]
         self.client.ask(LEAVE, contract.CloseRequest(episode=episode), seconds)
         return [heard_answer(self.plugin, one) for one in given]
+
+    def fact(self, example: Example, step: int) -> contract.Fact:
+        """An example's row as the metrics of a step, of a run that is this subject's own."""
+        ident = f"{self.run}/0/{step}"
+        return contract.Fact(id=ident, step=step, metrics_json=example.row_json)
+
+    def tell(self, facts: Sequence[contract.Fact], seconds: float = CALL_SECONDS) -> None:
+        """Tell a tracker. Raises what a run would note."""
+        request = contract.TrackRequest(run_uid=self.run, run_name="checked", facts=facts)
+        answer = self.client.ask(TRACK, request, seconds)
+        if answer.HasField("failure"):
+            raise failure_of(answer.failure)
 
     def processes(self) -> list[psutil.Process]:
         """The plugin's own, without its keeper."""

@@ -302,3 +302,43 @@ class RowsResponse(_message.Message):
     total: int
     failure: Failure
     def __init__(self, rows_json: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Fact(_message.Message):
+    __slots__ = ("id", "lineage", "step", "metrics_json", "end")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_JSON_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lineage: int
+    step: int
+    metrics_json: str
+    end: RunEnd
+    def __init__(self, id: _Optional[str] = ..., lineage: _Optional[int] = ..., step: _Optional[int] = ..., metrics_json: _Optional[str] = ..., end: _Optional[_Union[RunEnd, _Mapping]] = ...) -> None: ...
+
+class RunEnd(_message.Message):
+    __slots__ = ("kind", "reason", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    reason: str
+    message: str
+    def __init__(self, kind: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class TrackRequest(_message.Message):
+    __slots__ = ("run_uid", "run_name", "facts")
+    RUN_UID_FIELD_NUMBER: _ClassVar[int]
+    RUN_NAME_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    run_uid: str
+    run_name: str
+    facts: _containers.RepeatedCompositeFieldContainer[Fact]
+    def __init__(self, run_uid: _Optional[str] = ..., run_name: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ...) -> None: ...
+
+class TrackResponse(_message.Message):
+    __slots__ = ("failure",)
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    failure: Failure
+    def __init__(self, failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
