@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec import UNSET
-from rank_kit import spawn
+from rank_kit import on_two_ranks
 
 from rollout.errors import RunFailed
 from rollout.learner.build import build_trainer
 from rollout.learner.context import LearnerContext
 from rollout.learner.model.adapter import LoraSettings
 from rollout.learner.model.numerics import apply_numerics
-from rollout.learner.model.parallel import Parallel, join, whole
+from rollout.learner.model.parallel import Parallel, whole
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.plan import micro_batches_of, plan_step
 from rollout.learner.objectives.registry import objective_of
@@ -140,13 +140,7 @@ def test_two_ranks_have_the_gradient_of_one(sharded, mixture, settings, routed_b
     def compute(parallel: Parallel) -> list[np.ndarray]:
         return gradients_of(build(mixture, settings, parallel), batch)
 
-    def work(rank: int) -> list[np.ndarray]:
-        parallel = join(sharded=sharded)
-        found = compute(parallel)
-        parallel.close()
-        return found
-
-    alone, both = compute(Parallel()), spawn(work)
+    alone, both = compute(Parallel()), on_two_ranks(compute, sharded=sharded)
 
     for of_rank in both:
         for found, wanted in zip(of_rank, alone, strict=True):

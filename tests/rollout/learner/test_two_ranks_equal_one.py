@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from rank_kit import spawn
+from rank_kit import on_two_ranks, spawn
 from safetensors.torch import load_file
 
 from rollout.algorithms.grpo import GrpoSettings
@@ -76,14 +76,7 @@ def gather_gradient(held: Policy) -> tuple[np.ndarray, float]:
 
 def assert_two_equal_one(compute: Callable[[Parallel], Found], *, sharded: bool) -> None:
     """Each of two ranks has the gradients of one alone; their sums add up to its."""
-
-    def work(rank: int) -> Found:
-        parallel = join(sharded=sharded)
-        found = compute(parallel)
-        parallel.close()
-        return found
-
-    alone, both = compute(Parallel()), spawn(work)
+    alone, both = compute(Parallel()), on_two_ranks(compute, sharded=sharded)
     for of_rank in both:
         for found, wanted in zip(of_rank.gradients, alone.gradients, strict=True):
             assert abs(found - wanted).max() < 1e-5 * abs(wanted).max() + 1e-7

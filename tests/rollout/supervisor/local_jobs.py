@@ -61,6 +61,21 @@ def even(prompts, completions, rows):
 """
 
 
+SUMS_MANIFEST = """
+apiVersion: rollout.dev/v1alpha1
+kind: RolloutRun
+metadata: {name: small}
+spec:
+  seed: 3
+  model: {uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"}
+  train:
+    maxSteps: 100000
+    data: {jsonl: {uri: rows.jsonl}}
+    algorithm: {sft: {batchSize: 2}}
+"""
+"""A run that never ends by itself, on the rows that ``write_sums`` writes."""
+
+
 @dataclass
 class Job:
     """One supervised run under ``home``; ``stderr`` is what the user would have seen."""
@@ -306,6 +321,13 @@ def start_job(
 def enchanted(spells: Path) -> dict[str, str]:
     """What makes every Python process of a run read ``spells`` before anything else."""
     return {**settings(), "ROLLOUT_TEST_SPELLS": str(spells)}
+
+
+def write_sums(folder: Path, manifest: str) -> None:
+    """``m.yaml``, and ``rows.jsonl`` beside it."""
+    rows = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(8)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "m.yaml").write_text(manifest)
 
 
 def end_jobs() -> None:

@@ -11,24 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from local_jobs import members
+from local_jobs import SUMS_MANIFEST, members, write_sums
 from warm import outside_of_tests, run_rollout
 
 from rollout.runs.run_dir import RunDir, find_owner, prepare_run_dir
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
-MANIFEST = """
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: small}
-spec:
-  seed: 3
-  model: {uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"}
-  train:
-    maxSteps: 100000
-    data: {jsonl: {uri: rows.jsonl}}
-    algorithm: {sft: {batchSize: 2}}
-"""
 STEPS_SEEN = 3
 ROLLOUT = str(Path(sys.executable).with_name("rollout"))
 
@@ -36,9 +24,7 @@ ROLLOUT = str(Path(sys.executable).with_name("rollout"))
 @pytest.fixture
 def folder(tmp_path):
     """A person's folder; whatever still runs in it ends with the test."""
-    rows = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(8)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "m.yaml").write_text(MANIFEST)
+    write_sums(tmp_path, SUMS_MANIFEST)
     yield tmp_path
     for lock in tmp_path.glob("runs/*/supervisor.lock"):
         for process in members(lock.parent):

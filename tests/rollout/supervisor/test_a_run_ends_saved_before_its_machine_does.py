@@ -7,23 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from local_jobs import SUMS_MANIFEST, write_sums
 from metadata_service import INSTANCE, QUIET, metadata_service
 from warm import run_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
-MANIFEST = """
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: small}
-spec:
-  seed: 3
-  model: {uri: "rollout://tiny-qwen2?hidden=64&layers=1&heads=2&kv_heads=1&intermediate=64&context=64"}
-  train:
-    maxSteps: 100000
-    data: {jsonl: {uri: rows.jsonl}}
-    algorithm: {sft: {batchSize: 2}}
-  snapshots: {everySteps: 50, onPreemption: SnapshotIfTime}
-"""
+MANIFEST = SUMS_MANIFEST + "  snapshots: {everySteps: 50, onPreemption: SnapshotIfTime}\n"
 RESUMED = 5
 """Steps that are taken after the notice."""
 
@@ -51,9 +40,7 @@ def wait_for_steps(folder, running):
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(8)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "m.yaml").write_text(MANIFEST)
+    write_sums(tmp_path, MANIFEST)
     return tmp_path
 
 

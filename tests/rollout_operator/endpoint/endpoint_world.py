@@ -162,6 +162,36 @@ class World:
         for _ in range(times):
             await self._look()
 
+    async def look_killed(self, write: int) -> bool:
+        """A look of an operator that is killed at its write of this number; 0: at none. Whether it was."""
+        left, kept = [write], (self._store, self.merge, self.delete)
+
+        def count():
+            left[0] -= 1
+            if left[0] == 0:
+                raise SystemError("killed")
+
+        def stored(*arguments):
+            count()
+            return kept[0](*arguments)
+
+        async def merged(*arguments, **named):
+            count()
+            return await kept[1](*arguments, **named)
+
+        async def deleted(*arguments, **named):
+            count()
+            await kept[2](*arguments, **named)
+
+        self._store, self.merge, self.delete = stored, merged, deleted
+        try:
+            await self.look()
+        except SystemError:
+            return True
+        finally:
+            self._store, self.merge, self.delete = kept
+        return False
+
     async def _look(self) -> None:
         store = RunStore()
         store.put_object(

@@ -239,21 +239,8 @@ class Story:
             await self.look()
 
     async def look(self):
-        left, store = [self.draw.choice([0, 0, 1, 2])], self.world._store
-
-        def stored(*arguments):
-            left[0] -= 1
-            if left[0] == 0:
-                raise SystemError("killed")
-            return store(*arguments)
-
-        self.world._store = stored
-        try:
-            await self.world.look()
-        except SystemError:
+        if await self.world.look_killed(self.draw.choice([0, 0, 1, 2])):
             self.told.append("killed")
-        finally:
-            self.world._store = store
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
