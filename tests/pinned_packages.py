@@ -33,12 +33,16 @@ COOKBOOK = (
 )
 """The recipes, and what they need beside the environment of the tests."""
 
-LITELLM = tuple(
-    line
-    for line in Path(__file__).with_name("litellm.pins.txt").read_text().splitlines()
-    if not line.startswith("#")
-)
+
+def _read_pins(name: str) -> tuple[str, ...]:
+    lines = Path(__file__).with_name(name).read_text().splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+LITELLM = _read_pins("litellm.pins.txt")
 """Its SDK and its proxy, and all that they need: other versions than those of the environment of the tests."""
+VERIFIERS = _read_pins("verifiers.pins.txt")
+"""Its loop and its client, likewise."""
 
 
 def installed(pins: Sequence[str]) -> tuple[Path | None, str]:

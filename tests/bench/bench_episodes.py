@@ -1,6 +1,7 @@
-"""What an episode costs beside its tokens: a call of a plugin beside bare gRPC, and a sandbox beside bare bubblewrap.
+"""What an episode costs beside its tokens: our loop beside verifiers', a call of a plugin beside bare gRPC, a sandbox beside bare bubblewrap.
 
-Turn by turn in one run, both sides in Python with the same messages over a Unix socket, or with the same command.
+Turn by turn in one run, both sides in Python: with the same episodes on one simulated server in a process of its own
+(by processor time), with the same messages over a Unix socket, or with the same command.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
-from figures import Figure, ratio
+from duel import HERE, Side, fight
+from episodes_job import EPISODES
+from figures import Figure, level, ratio
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pinned_packages import VERIFIERS, installed
 
 from rollout.plugins.sidecar.client import CHANNEL, CLOSE, START, STEP, PluginClient
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
@@ -73,10 +79,11 @@ asyncio.run(main())
 
 
 def measure() -> Iterator[Figure]:
-    """Calls of two sizes, then sandboxes."""
+    """Calls of two sizes, then sandboxes, then episodes."""
     with tempfile.TemporaryDirectory() as place:
         yield from _calls(Path(place))
     yield asyncio.run(_sandboxes())
+    yield from _episodes()
 
 
 def _calls(place: Path) -> Iterator[Figure]:
@@ -142,3 +149,29 @@ async def _sandboxes() -> Figure:
             assert await done.wait() == 0
         theirs.append(time.perf_counter() - began)
     return ratio("sandboxes, ours : bare bubblewrap", ours[1:], theirs[1:], ">= 0.8")
+
+
+def _episodes() -> Iterator[Figure]:
+    """Eight turns each, 64 at a time. Raises RuntimeError where verifiers' packages cannot be had."""
+    folder, why = installed(VERIFIERS)
+    if folder is None:
+        raise RuntimeError(f"no figures beside verifiers: {why}")
+    with tempfile.TemporaryDirectory() as place:
+        command = [sys.executable, str(HERE / "episodes_server.py"), place]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            sides = {
+                "ours": Side(script="episodes_ours.py", arguments=(place,)),
+                "verifiers": Side(script="episodes_theirs.py", arguments=(port, str(folder))),
+            }
+            found = fight(sides, [PAIRS - PAIRS // 2, PAIRS // 2])
+        finally:
+            server.kill()
+            server.wait()
+    for what, bar in (("cpu_seconds", ">= 2"), ("seconds", "info")):
+        spent = [found.values(side, what) for side in sides]
+        yield ratio(f"8-turn episodes, {what}, verifiers : ours", *spent, bar)
+    each = [1000 * seconds / EPISODES for seconds in found.values("ours", "cpu_seconds")]
+    yield level("processor time of an 8-turn episode, ours", each, "ms", "info")
