@@ -136,10 +136,10 @@ def planted_is_caught():
 def test_noise_that_depends_on_the_try_is_caught(monkeypatch):
     assert undisturbed()
 
-    def noise(self, episode, task):
+    def noise_of(self, task, *of_episode):
         return derive_seed(self.seed, task.noise_domain, task.ordinal, task.epoch)
 
-    monkeypatch.setattr(RunnerParts, "noise", noise)
+    monkeypatch.setattr(RunnerParts, "noise_of", noise_of)
 
     assert planted_is_caught()
 
