@@ -19,8 +19,8 @@ from real_run import Started, started, write_manifest
 
 from rollout.errors import LedgerError
 from rollout.learner.standby.seat import read_holder
-from rollout.ledger.records import StepView
 from rollout.ledger.sqlite.reader import LedgerReader
+from rollout.ledger.views import StepView
 from rollout.runs.run_dir import RunDir
 
 ROUNDS = int(os.environ.get("BENCH_STANDBY_ROUNDS", "3"))
