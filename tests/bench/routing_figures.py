@@ -1,6 +1,6 @@
 """Where a gateway sends requests, in simulated time: ours beside round robin and smg's documented rule, on traces it was not tuned to.
 
-Four engines of ``routing_engine.py``. The rule's numbers were chosen on ``routing_trace.CHATS``, seeds 1 and 2; what is reported is four traces of ``AGENTS``, which were
+Four engines of ``routing_engine.py``. The rule's numbers were chosen on ``routing_trace.CHATS``, seeds 1 to 4; what is reported is four traces of ``AGENTS``, which were
 drawn once the rule stood: their seeds begin with the digits of the commit that has it. Users come in one a second; ``FULL_USERS`` keep all engines full, ``HALF_USERS`` do not. No clock is read: the
 figures are the same on a busy machine, but for the rule's own processor time.
 """
