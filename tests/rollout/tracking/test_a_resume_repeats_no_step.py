@@ -9,8 +9,10 @@ import pytest
 
 from rollout.errors import SpecError, StoreError
 from rollout.tracking.build import build_trackers
+from rollout.tracking.closing import close_trackers
 from rollout.tracking.jsonl import JsonlTracker
 from rollout.tracking.last_step import FILE, NOTHING, read_last_step
+from rollout.types import RunEnd
 from rollout_api.v1alpha1.operations import Tracking
 
 METRICS = {"reward": 0.5, "lineage": 0, "phase_seconds": {"train": 0.25}, "note": "text"}
@@ -285,9 +287,19 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path, monkeypatch):
     assert history(client, run, "reward") == [(i, i / 10) for i in range(4)]
     assert history(client, run, "phase_seconds/train")[-1] == (3, 0.25)
     assert run.info.run_name == "demo"
-    assert run.info.status == "FINISHED"
+    assert run.info.status == "KILLED"  # nobody said that it has ended
     assert run.data.params == {"lr": "1e-3"}
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.process
+def test_mlflow_shows_a_run_as_it_has_ended_and_at_work_when_it_goes_on(tmp_path):
+    words = {"Failed": "FAILED", "Stopped": "KILLED", "Succeeded": "FINISHED"}
+    for kind, word in words.items():
+        trackers = build(tmp_path, {"mlflow": {}})
+        assert mlflow_run(tmp_path / "tracking/mlflow")[1].info.status == "RUNNING"
+        close_trackers(trackers, RunEnd(kind=kind, reason="any", message=""))
+        assert mlflow_run(tmp_path / "tracking/mlflow")[1].info.status == word
 
 
 @pytest.mark.process

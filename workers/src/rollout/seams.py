@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import (
@@ -282,4 +282,14 @@ class Tracker(Protocol):
 
     def close(self, outcome: RunEnd | None = None) -> None:
         """Flush and finish. ``outcome``: how the run has ended; None where it has not, as far as is known."""
+        ...
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A tracker that tells what it was given later, by itself: its ``log`` raises nothing."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes nothing for now, in one line; empty where it does."""
         ...

@@ -2,10 +2,19 @@ import threading
 from dataclasses import replace
 
 import pytest
-from coordinator_kit import PLAN, FakeActor, FakeLearner, HttpServer, run_to_end, wait_for_outcome
+from coordinator_kit import (
+    PLAN,
+    FakeActor,
+    FakeLearner,
+    HttpServer,
+    Recorder,
+    run_to_end,
+    wait_for_outcome,
+)
 from plans import changed
 
 from cluster.control.ports import find_free_port
+from rollout.coordinator.settings import StepsTuning
 from rollout.errors import CoordinatorError, DataError, LedgerFull
 from rollout.protocol.auth import token_for
 from rollout.protocol.client import CoordinatorClient
@@ -119,6 +128,42 @@ def test_a_tracker_that_fails_is_seen_and_does_not_stop_the_run(bench, monkeypat
     assert wait_for_outcome(client).kind == "Succeeded"
     tracking = [c for c in client.status().conditions if c.type == "Tracking"]
     assert "wandb is unreachable" in tracking[0].message
+
+
+def test_a_tracker_that_recovers_is_in_the_status_no_more(bench):
+    took, trouble = bench.tracker.log, {"FollowingRecorder": "the queue is gone"}
+
+    def down_at_first(step, metrics):
+        if step == 0:
+            raise ConnectionError("wandb is unreachable")
+        took(step, metrics)
+
+    class FollowingRecorder(Recorder):
+        @property
+        def trouble(self):
+            return trouble["FollowingRecorder"]
+
+    bench.tracker.log = down_at_first
+    tuning = StepsTuning(begun=PLAN, opened=[bench.tracker, FollowingRecorder()])
+    client = bench.start(tuning=tuning)
+    actor, learner = FakeActor(client), FakeLearner(client, bench.store)
+    seen = wait_for_trouble(client, "wandb is unreachable")
+    assert "the queue is gone" in seen
+    run_to_end(actor, learner)
+    learner.finish()
+    wait_for_outcome(client)
+    (tracking,) = [c for c in client.status().conditions if c.type == "Tracking"]
+    assert tracking.message == "the queue is gone"
+    trouble["FollowingRecorder"] = ""
+    assert not [c for c in client.status().conditions if c.type == "Tracking"]
+
+
+def wait_for_trouble(client, words):
+    """What the status says of trackers, once it has ``words``."""
+    while True:
+        found = [c.message for c in client.status().conditions if c.type == "Tracking"]
+        if found and words in found[0]:
+            return found[0]
 
 
 def test_a_bug_is_answered_counted_and_survived(bench, monkeypatch):

@@ -25,7 +25,7 @@ from rollout.protocol import messages as m
 from rollout.protocol.envelope import Envelope
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
-from rollout.seams import ObjectStore, Tracker
+from rollout.seams import Follower, ObjectStore, Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.types import Row, WeightVersion
 from rollout_api.fields.live import LiveSettings
@@ -223,7 +223,7 @@ class RunContext:
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``sandboxes`` None: nothing of this run needs a sandbox pod. ``removed_step``: this process has seen that no
-    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers.
+    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest step, by its name.
     """
 
     plan: RunPlan
@@ -254,7 +254,7 @@ class RunContext:
     live: LiveSettings = field(default_factory=LiveSettings)
     settings_generation: int = 0
     tracking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    bad_tracker: str = ""
+    bad_trackers: dict[str, str] = field(default_factory=dict)
     full: NoRoom | None = None
     unwritten: NoPlace | None = None
     packer: Packer | None = None
@@ -293,6 +293,11 @@ class RunContext:
         if gone:
             names = ", ".join(f"{part} ({parts[part]})" for part in gone)
             raise NotStored(f"{who}: not in the store: {names}; store it again, then call again")
+
+    def tracker_troubles(self) -> tuple[str, ...]:
+        """Why trackers do not take what they are given, now: those that recovered say nothing."""
+        own = (one.trouble for one in self.trackers if isinstance(one, Follower))
+        return (*self.bad_trackers.values(), *(trouble for trouble in own if trouble))
 
     def stop_reason(self) -> str | None:
         """Why workers should end, or None. Raises CoordinatorError while this process is closing."""

@@ -51,6 +51,7 @@ from rollout.protocol.refusals import build_refusal, status_of
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.routes import ROUTES, Route
 from rollout.seams import ObjectStore
+from rollout.tracking.closing import close_trackers
 from rollout.types import RunEnd
 
 log = logging.getLogger(__name__)
@@ -162,8 +163,7 @@ class Coordinator:
         end = None
         if found is not None:
             end = RunEnd(kind=found.kind, reason=found.reason, message=found.message)
-        for tracker in self.run.trackers:
-            await asyncio.to_thread(tracker.close, end)
+        await asyncio.to_thread(close_trackers, self.run.trackers, end)
 
 
 async def open_coordinator(

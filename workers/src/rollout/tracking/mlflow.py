@@ -30,6 +30,8 @@ METRICS_MAX, PARAMETERS_MAX = 1000, 100
 """Most in one request, by MLflow's protocol."""
 TEXT_MAX = 500
 """Longest value of a parameter that every store takes."""
+STATUSES = {"Succeeded": "FINISHED", "Failed": "FAILED", "Stopped": "KILLED"}
+"""MLflow's words for how a run has ended."""
 BOUNDS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -115,10 +117,10 @@ class MlflowTracker:
         self.last_step = place
 
     def close(self, outcome: RunEnd | None = None) -> None:
-        """Mark the run as finished, for now; idempotent."""
-        del outcome
+        """Mark the run as it has ended, and one that has not as killed, until it goes on; idempotent."""
+        status = STATUSES.get(outcome.kind if outcome else "Stopped", "FAILED")
         try:
-            self._client.set_terminated(self._run_id, status="FINISHED")
+            self._client.set_terminated(self._run_id, status=status)
         except self._error as error:
             raise StoreError(f"MLflow cannot be told of the end: {error}") from error
 

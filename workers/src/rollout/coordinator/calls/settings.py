@@ -19,6 +19,7 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
 from rollout.seams import Tracker
+from rollout.tracking.closing import close_trackers
 from rollout_api.fields.live import LiveSettings
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,5 @@ def limit_tries(run: RunContext) -> None:
 async def _change_trackers(run: RunContext, trackers: Sequence[Tracker]) -> None:
     async with run.tracking:
         gone = [one for one in run.trackers if one not in trackers]
-        run.trackers, run.bad_tracker = trackers, "" if gone else run.bad_tracker
-    for tracker in gone:
-        await asyncio.to_thread(tracker.close)
+        run.trackers, run.bad_trackers = trackers, {} if gone else run.bad_trackers
+    await asyncio.to_thread(close_trackers, gone, None)

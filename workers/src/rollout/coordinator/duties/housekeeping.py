@@ -164,13 +164,16 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _log(run: RunContext, due: list[tuple[int, dict[str, Any]]]) -> None:
     for step, metrics in due:
-        for tracker in run.trackers:
+        for index, tracker in enumerate(run.trackers):
+            name = f"{type(tracker).__name__} {index}"
             try:
                 tracker.log(step, metrics)
             except Exception as error:
                 # A tracker is somebody else's service: it must not stop the run, and must be seen.
-                run.bad_tracker = f"{type(tracker).__name__}: {error}"
+                run.bad_trackers[name] = f"{type(tracker).__name__}: {error}"
                 log.exception("tracker failed step=%d", step)
+            else:
+                run.bad_trackers.pop(name, None)
 
 
 async def finish(run: RunContext) -> None:

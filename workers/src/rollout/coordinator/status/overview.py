@@ -273,10 +273,14 @@ def conditions(run: RunContext) -> tuple[Condition, ...]:
             message="; ".join(trouble),
         )
     )
-    if run.bad_tracker:
+    troubles = run.tracker_troubles()
+    if troubles:
         found.append(
             Condition(
-                type="Tracking", status=False, reason=Reason.TRACKER_FAILED, message=run.bad_tracker
+                type="Tracking",
+                status=False,
+                reason=Reason.TRACKER_FAILED,
+                message="; ".join(troubles),
             )
         )
     return tuple(found)

@@ -7,15 +7,13 @@ cursor, and is read again after a kill. A fact is told in order until it is take
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from blake3 import blake3
 
-from rollout.errors import InfrastructureError, StoreError
+from rollout.errors import StoreError
 from rollout.plugins.sidecar.client import TRACK, PluginClient
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginFolder
@@ -27,6 +25,7 @@ from rollout.tracking.last_step import (
     read_last_step,
     write_last_step,
 )
+from rollout.tracking.telling import Teller
 from rollout.types import RunEnd
 
 FACTS_MAX = 256
@@ -34,17 +33,6 @@ FACTS_MAX = 256
 READ_BYTES = 2 << 20
 """Read at once; no line of metrics is longer."""
 TELL_SECONDS = 10.0
-CLOSE_SECONDS = 5.0
-"""How long the end of a run waits for what is still to be told."""
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 60.0
-"""Between tries that fail: twice as long each time."""
-FAILURES_TOLD = 3
-"""Tries in a row that fail until the run's status says so."""
-CLOSE_FAILURES_MAX = 3
-WORDS_MAX = 500
-"""Of what it says of a failure."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,65 +106,33 @@ class PluginTracker:
     def __init__(
         self, plugin: PluginFolder, parameters: Mapping[str, str], run: TrackedRun
     ) -> None:
-        self._title = f"plugin {plugin.title}"
         self._client = PluginClient(plugin, parameters)
         self._run = run
         self._folder = _place_of(plugin, parameters, run)
         self._offset, self.last_step = 0, read_last_step(self._folder)
         self._outcome: RunEnd | None = None
-        self._woken, self._closed = threading.Event(), threading.Event()
-        self._failures, self._why = 0, ""
-        self._thread = threading.Thread(target=self._tell_all, name=self._title, daemon=True)
-        self._thread.start()
+        title = f"plugin {plugin.title}"
+        self.teller = Teller(title, self._tell_next, self._waiting, self._client.close)
+        self.teller.start()
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
-        """Say that there is a step in the file; never waits. Raises InfrastructureError where telling fails time and again."""
+        """Say that there is a step in the file; never waits."""
         del step, metrics
-        self._woken.set()
-        if self._failures >= FAILURES_TOLD:
-            raise InfrastructureError(f"{self._why}; {self._waiting()}")
+        self.teller.wake()
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes nothing, where telling fails time and again."""
+        return self.teller.trouble
 
     def close(self, outcome: RunEnd | None = None) -> None:
         """Tell what is left and how the run ended, for so long as the end of a run may wait; idempotent."""
         self._outcome = outcome
-        self._closed.set()
-        self._woken.set()
-        self._thread.join(CLOSE_SECONDS)
-        if self._thread.is_alive() or self._failures:
-            log.warning(
-                "%s was not told everything (%s): %s", self._title, self._why, self._waiting()
-            )
+        self.teller.close()
 
     def _waiting(self) -> str:
         lineage, step = self.last_step
         return f"it has taken what is up to step {step} of lineage {lineage}; the rest waits in {self._run.metrics}"
-
-    def _tell_all(self) -> None:
-        try:
-            while not self._is_over():
-                self._woken.clear()
-                try:
-                    moved = self._tell_next()
-                except Exception as error:  # noqa: BLE001 - it is somebody else's program, and must be seen: ``log`` tells it
-                    self._note(error)
-                    self._closed.wait(_pause(self._failures))
-                    continue
-                self._failures, self._why = 0, ""
-                if moved:
-                    continue
-                if self._closed.is_set():
-                    return
-                self._woken.wait()
-        finally:
-            self._client.close()
-
-    def _is_over(self) -> bool:
-        return self._closed.is_set() and self._failures >= CLOSE_FAILURES_MAX
-
-    def _note(self, error: Exception) -> None:
-        self._failures += 1
-        self._why = f"{type(error).__name__}: {error}"[:WORDS_MAX]
-        log.warning("%s: try %d: %s", self._title, self._failures, self._why)
 
     def _tell_next(self) -> bool:
         """Whether there may be more."""
@@ -206,7 +162,3 @@ def _place_of(plugin: PluginFolder, parameters: Mapping[str, str], run: TrackedR
     folder = run.metrics.parent / "tracking" / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _pause(failures: int) -> float:
-    return min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(failures - 1, 10))
