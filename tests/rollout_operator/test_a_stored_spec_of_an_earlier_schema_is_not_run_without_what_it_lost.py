@@ -71,7 +71,7 @@ async def checked(spec, status):
             asker=Asker(client=client, served=lambda: False),
             keyring=lambda: RING,
         )
-        stored = store.find(Key(namespace="ns", name="run"))
+        stored = store.find(Key(namespace="ns", name="run", kind="RolloutRun"))
         return await observer.check(observer.look(stored), stored)
 
 

@@ -35,7 +35,7 @@ def build_store(upstreams, statuses=None):
 
 
 def look(store, name):
-    stored = store.find(Key(namespace="a", name=name))
+    stored = store.find(Key(namespace="a", name=name, kind="RolloutRun"))
     store.num_finds = 0
     return find_upstreams(store, stored.key, json.loads(stored.spec))
 

@@ -61,7 +61,7 @@ class Cluster:
         }
         live = {"metadata": meta, "spec": spec, "status": status or {}}
         self.store.put_object("RolloutRun", live, notify=False)
-        return self.store.find(Key(namespace=namespace, name=f"r{number}"))
+        return self.store.find(Key(namespace=namespace, name=f"r{number}", kind="RolloutRun"))
 
     def drop(self, number, namespace="crowd"):
         meta = {"name": f"r{number}", "namespace": namespace, "uid": f"{namespace}-{number}"}
@@ -99,7 +99,7 @@ def test_the_oldest_goes_first_and_a_younger_one_does_not_overtake_it():
         cluster.put(number, STARTED)
     old, young = cluster.put(10, WAITS), cluster.put(20, WAITS)
     cluster.put(0, OVER)
-    assert cluster.woken == [Key(namespace="crowd", name="r10")]
+    assert cluster.woken == [Key(namespace="crowd", name="r10", kind="RolloutRun")]
     assert cluster.take(young) is not None
     assert cluster.take(cluster.put(30)) is not None
     assert cluster.take(old) is None
@@ -112,7 +112,7 @@ def test_a_run_that_gives_its_place_back_wakes_the_one_that_has_waited_longest()
             cluster.put(number, STARTED)
         cluster.put(5, WAITS)
         give_back(cluster)
-        assert Key(namespace="crowd", name="r5") in cluster.woken
+        assert Key(namespace="crowd", name="r5", kind="RolloutRun") in cluster.woken
 
 
 def test_a_run_that_no_longer_waits_for_a_place_wakes_the_next():
@@ -120,7 +120,7 @@ def test_a_run_that_no_longer_waits_for_a_place_wakes_the_next():
     cluster.put(5, WAITS)
     cluster.put(6, WAITS)
     cluster.put(5, HELD)
-    assert cluster.woken == [Key(namespace="crowd", name="r6")]
+    assert cluster.woken == [Key(namespace="crowd", name="r6", kind="RolloutRun")]
 
 
 def test_a_start_that_fails_gives_the_place_to_the_next():
@@ -230,7 +230,7 @@ STATES = st.sampled_from([None, WAITS, STARTED, OVER, SUSPENDED, HELD])
 def test_however_runs_come_and_go_no_more_than_the_bound_are_started(steps):
     cluster = Cluster()
     for number, verb, status in steps:
-        key = Key(namespace="crowd", name=f"r{number}")
+        key = Key(namespace="crowd", name=f"r{number}", kind="RolloutRun")
         stored = cluster.store.find(key)
         if verb == "put" and (status is not STARTED or stored is None or stored.facts.started):
             cluster.put(number, status if status is not STARTED else None)
@@ -265,4 +265,4 @@ def test_a_run_that_was_told_to_wait_and_waits_for_something_else_now_holds_up_n
     cluster.store.places.settle(told)
     cluster.put(9, WAITS)
     cluster.put(0, OVER)
-    assert cluster.woken[-1] == Key(namespace="crowd", name="r9")
+    assert cluster.woken[-1] == Key(namespace="crowd", name="r9", kind="RolloutRun")

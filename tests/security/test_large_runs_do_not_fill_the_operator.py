@@ -99,7 +99,7 @@ def test_where_nobody_guards_the_door_the_operator_says_so_and_keeps_little_of_i
     store = RunStore()
     observer = build_observer(store)
     store.put_object("RolloutRun", build_live("r", spec_of(size)))
-    stored = store.find(Key(namespace="a", name="r"))
+    stored = store.find(Key(namespace="a", name="r", kind="RolloutRun"))
 
     observed = observer.look(stored)
 

@@ -149,7 +149,9 @@ def test_my_workload_replaces_the_quota_of_a_run_in_another_namespace(store):
     theirs["metadata"]["resourceVersion"] = "9"
     store.put(WORKLOADS, theirs | {"spec": {"queueName": "mine"}})
     assert store.quota("ns", UID).queue == "theirs"
-    assert [one.queue for one in store.quotas_of(Key(namespace="ns", name="run"))] == ["theirs"]
+    assert [
+        one.queue for one in store.quotas_of(Key(namespace="ns", name="run", kind="RolloutRun"))
+    ] == ["theirs"]
 
 
 def test_my_pod_with_a_runs_labels_holds_its_quota_for_ever():

@@ -13,7 +13,7 @@ from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import MadeSnapshot, Plan, SnapshotOrder
 from rollout_operator.run.saving import Saver
 
-RUN = Key(namespace="ns", name="run")
+RUN = Key(namespace="ns", name="run", kind="RolloutRun")
 ORDER = SnapshotOrder(
     name="run-nightly-0af12-1", schedule="nightly", description="of two", deadline_seconds=600
 )

@@ -22,7 +22,7 @@ from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.plan import plan_run
 
 REFUSED = Blocked(reason=Reason.FORBIDDEN, message="apply services: 403 no", retry_seconds=10.0)
-KEY = Key(namespace="ns", name="run")
+KEY = Key(namespace="ns", name="run", kind="RolloutRun")
 
 
 def conditions(world, **changed):

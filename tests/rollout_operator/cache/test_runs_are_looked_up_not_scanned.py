@@ -51,10 +51,12 @@ def test_the_index_says_what_a_scan_would_say(changes):
 
     for reason in REASONS:
         assert set(store.index.waiting((reason,), "n")) == {
-            Key(namespace="n", name=name) for name, one in there.items() if waits(one, reason)
+            Key(namespace="n", name=name, kind="RolloutRun")
+            for name, one in there.items()
+            if waits(one, reason)
         }
     for upstream in NAMES:
-        assert {key.name for key in store.index.referrers(Key(namespace="n", name=upstream))} == {
+        assert {key.name for key in store.index.referrers(Key(namespace="n", name=upstream, kind="RolloutRun"))} == {
             name for name, one in there.items() if one["spec"].get("model") == {"fromRun": {"name": upstream}}
         }  # fmt: skip
     assert store.index.num_at_work == sum(works(one) for one in there.values())
@@ -85,5 +87,7 @@ def test_a_run_that_has_finished_waits_for_nothing_and_wakes_those_that_start_fr
     store.put_object("RolloutRun", live("a", "a", 1, over, ""))
     store.put_object("RolloutRun", live("b", "b", 2, {}, "a"))
     store.put_object("RolloutRun", live("c", "c", 3, {}, "b"))
-    assert store.index.referrers(Key(namespace="n", name="a")) == [Key(namespace="n", name="b")]
-    assert store.index.referrers(Key(namespace="other", name="a")) == []
+    assert store.index.referrers(Key(namespace="n", name="a", kind="RolloutRun")) == [
+        Key(namespace="n", name="b", kind="RolloutRun")
+    ]
+    assert store.index.referrers(Key(namespace="other", name="a", kind="RolloutRun")) == []

@@ -6,7 +6,7 @@ from worlds import SPEC
 from rollout_operator.controller.queue import Key
 from rollout_operator.run.index.store import RunStore
 
-RUN = Key(namespace="n", name="b")
+RUN = Key(namespace="n", name="b", kind="RolloutRun")
 OVER = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
 WAITS = {"conditions": [{"type": "Ready", "status": "False", "reason": "WaitingForRun"}]}
 RUNTIMES = [

@@ -71,11 +71,11 @@ def test_a_list_of_one_namespace_says_nothing_of_another():
     store = RunStore()
     store.put_object("RolloutRun", run("a", 1))
     store.keep_objects("RolloutRun", "other", set(), 9)
-    assert store.find(Key(namespace="n", name="a")) is not None
+    assert store.find(Key(namespace="n", name="a", kind="RolloutRun")) is not None
     store.keep_objects("RolloutRun", "n", set(), 0)
-    assert store.find(Key(namespace="n", name="a")) is not None
+    assert store.find(Key(namespace="n", name="a", kind="RolloutRun")) is not None
     store.keep_objects("RolloutRun", "n", set(), 1)
-    assert store.find(Key(namespace="n", name="a")) is None
+    assert store.find(Key(namespace="n", name="a", kind="RolloutRun")) is None
 
 
 async def test_a_refused_token_is_tried_again_and_closes_no_session():

@@ -7,7 +7,7 @@ from rollout_operator.controller.queue import Key
 from rollout_operator.kube.resources import NODES, PODS, SERVICES, STATEFUL_SETS
 from rollout_operator.run.index.store import RunStore
 
-RUN = Key(namespace="n", name="r")
+RUN = Key(namespace="n", name="r", kind="RolloutRun")
 
 
 def run(version=1, uid="u", status=None):

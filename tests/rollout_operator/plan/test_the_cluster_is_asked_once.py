@@ -16,7 +16,7 @@ from rollout_operator.run.observe import Observer
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.signing import Keyring
 
-RUNS = [Key(namespace="n", name=f"run-{index}") for index in range(8)]
+RUNS = [Key(namespace="n", name=f"run-{index}", kind="RolloutRun") for index in range(8)]
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 

@@ -52,7 +52,7 @@ def test_sandboxes_that_may_be_made_from_now_on_are_seen_at_the_next_look():
         asker=Mock(),
         keyring=lambda: RING,
     )
-    stored = store.find(Key(namespace="ns", name="run"))
+    stored = store.find(Key(namespace="ns", name="run", kind="RolloutRun"))
 
     before = observer.look(stored).gate
     platforms.pop(0)

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from rollout_operator.controller.queue import HOLD_SECONDS_MAX, Key, KeyQueue, backoff_seconds
 
-A, B = Key(namespace="n", name="a"), Key(namespace="n", name="b")
+A, B = (
+    Key(namespace="n", name="a", kind="RolloutRun"),
+    Key(namespace="n", name="b", kind="RolloutRun"),
+)
 
 
 class Clock:

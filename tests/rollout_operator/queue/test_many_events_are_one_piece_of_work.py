@@ -14,7 +14,7 @@ from rollout_operator.settings import Settings, parse_settings
 async def test_a_key_waits_once_however_many_events_name_it():
     queue = KeyQueue()
     for name in ("a", "b", "a", "a"):
-        queue.put(Key(namespace="n", name=name))
+        queue.put(Key(namespace="n", name=name, kind="RolloutRun"))
 
     assert [(await queue.get()).name, (await queue.get()).name] == ["a", "b"]
     assert len(queue) == 0
@@ -26,7 +26,7 @@ async def test_get_waits_for_a_key():
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    queue.put(Key(namespace="n", name="late"))
+    queue.put(Key(namespace="n", name="late", kind="RolloutRun"))
 
     assert (await waiting).name == "late"
 

@@ -7,7 +7,7 @@ from rollout_operator.controller.queue import Key, KeyQueue, Turns
 
 
 def key(namespace, number):
-    return Key(namespace=namespace, name=f"r-{number}")
+    return Key(namespace=namespace, name=f"r-{number}", kind="RolloutRun")
 
 
 async def test_a_namespace_with_thousands_of_keys_delays_another_by_one_key_a_worker():

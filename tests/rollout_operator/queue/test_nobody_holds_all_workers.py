@@ -13,9 +13,9 @@ from rollout_operator.run.controller import Reconciler
 from rollout_operator.run.coordinator import CALLS_MAX
 from rollout_operator.settings import Settings
 
-GREEDY = Key(namespace="n", name="greedy")
-HONEST = Key(namespace="honest", name="run")
-SILENT = [Key(namespace="silent", name=f"run-{index}") for index in range(50)]
+GREEDY = Key(namespace="n", name="greedy", kind="RolloutRun")
+HONEST = Key(namespace="honest", name="run", kind="RolloutRun")
+SILENT = [Key(namespace="silent", name=f"run-{index}", kind="RolloutRun") for index in range(50)]
 
 
 class Clock:

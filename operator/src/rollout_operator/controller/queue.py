@@ -26,11 +26,11 @@ HOLD_SECONDS_MAX = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Key:
-    """A namespaced object of ours."""
+    """An object of ours; ``kind`` as its manifest says it, ``namespace`` empty where its kind has none."""
 
     namespace: str
     name: str
-    kind: str = "RolloutRun"
+    kind: str
 
 
 def backoff_seconds(num_failures: int, jitter: float) -> float:

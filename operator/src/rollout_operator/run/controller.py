@@ -233,7 +233,7 @@ class Reconciler:
         """
         with self.calls.place(observed.namespace) as free:
             if not free:
-                key = Key(namespace=observed.namespace, name=observed.name)
+                key = Key(namespace=observed.namespace, name=observed.name, kind=self.kind)
                 self.queue.put_later(key, CROWDED_SECONDS)
                 return False
             try:

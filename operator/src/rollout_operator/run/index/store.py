@@ -101,7 +101,7 @@ class RunStore(Store):
         quota = parse_quota(live)
         if quota is None:
             return
-        key = Key(namespace=quota.namespace, name=quota.run)
+        key = Key(namespace=quota.namespace, name=quota.run, kind=RUN)
         owner = (quota.namespace, quota.run_uid)
         before = self.quota(*owner)
         if before is not None and before.version >= quota.version:

@@ -62,7 +62,7 @@ class _Walk:
 
     def key_of(self, name: str) -> Key:
         """A run of the same namespace."""
-        return Key(namespace=self.mine.namespace, name=name)
+        return Key(namespace=self.mine.namespace, name=name, kind=RUN)
 
     def comes_back(self, start: str) -> bool:
         """Whether a run waits, by way of others, for mine; each run is looked at once in a walk."""
