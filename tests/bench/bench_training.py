@@ -25,7 +25,7 @@ from real_run import write_manifest
 from recipe import stage_manifest
 
 INFO_PAIRS = min(PAIRS, 2)
-SHAPES = {(128, 128): ">= 1.3", (512, 128): ">= 1.6"}
+SHAPES = {(128, 128): ">= 1.5", (512, 128): ">= 3.0"}
 """Tokens of prompt and completion, and the bar."""
 
 
