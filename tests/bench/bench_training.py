@@ -4,7 +4,7 @@ One process a side, one step each in turn, each side's own metrics computed and 
 gradient checkpointing. Ours is the product's actor and learner in one process (``one_process``), in its
 default Exact mode, with the weights hashed, stored and loaded into the engine every step.
 
-One section alone: ``run.py training grpo`` (or sft, packing, memory, race, overhead). ``BENCH_PAIRS``
+One section alone: ``run.py training grpo`` (or modes, sft, packing, memory, race, overhead). ``BENCH_PAIRS``
 sets how many pairs of steps a figure rests on.
 """
 
@@ -27,6 +27,8 @@ from recipe import stage_manifest
 INFO_PAIRS = min(PAIRS, 2)
 SHAPES = {(128, 128): ">= 1.5", (512, 128): ">= 3.0"}
 """Tokens of prompt and completion, and the bar."""
+MODES = ((2, 8, 128, 128), (4, 4, 64, 96), (3, 6, 64, 96), (2, 6, 200, 300))
+"""Prompts a step, samples of each, tokens of prompt and completion, all of them used."""
 
 
 def measure(section: str = "all") -> Iterator[Figure]:
@@ -54,6 +56,16 @@ def _defaults() -> Iterator[Figure]:
     found = fight(sides, [INFO_PAIRS])
     yield speed("grpo 128+128 vs TRL with checkpointing", found, "samples", "info")
     yield speed("grpo 128+128, Fast over Exact", found, "samples", "info", pair=("fast", "ours"))
+
+
+def modes() -> Iterator[Figure]:
+    """What Exact costs a whole step, where groups share a batch of fixed slots."""
+    for prompts, group, prompt, new in MODES:
+        job = make(lambda folder, a=prompt, b=new: grpo_job(folder, a, b, SIZE))
+        job = replace(job, prompts_per_step=prompts, group_size=group)
+        found = fight({"fast": ours(replace(job, mode="Fast")), "exact": ours(job)}, [PAIRS])
+        name = f"grpo {prompts} x {group}, {prompt}+{new}, Fast over Exact"
+        yield speed(name, found, "samples", "info", pair=("fast", "exact"))
 
 
 def sft() -> Iterator[Figure]:
@@ -100,6 +112,7 @@ def overheads() -> Iterator[Figure]:
 
 SECTIONS: dict[str, Callable[[], Iterator[Figure]]] = {
     "grpo": grpo,
+    "modes": modes,
     "sft": sft,
     "packing": packing,
     "memory": memory,

@@ -12,11 +12,12 @@ from functools import partial
 import pytest
 import torch
 
+from rollout.engines.batching import candidate_widths
 from rollout.engines.embedded.batch import CompactBatch
 from rollout.engines.embedded.config import read_config
 from rollout.engines.embedded.decoder import CompactDecoder
 from rollout.engines.embedded.generate import plan_batches
-from rollout.engines.embedded.invariance import SlotProbe, candidate_widths
+from rollout.engines.embedded.invariance import SlotProbe
 from rollout.engines.embedded.sampling import uniform_noise
 
 EXACT = [{}, {"batch_groups": 4}, {"batch_groups": 4, "num_threads": 2}]

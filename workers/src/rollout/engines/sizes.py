@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+from rollout.engines.batching import BATCH_SAMPLES
 from rollout.errors import SpecError
 from rollout_api.checks.environment.evaluations import is_scored
 from rollout_api.v1alpha1.inference.sampling import Sampling
@@ -15,8 +16,6 @@ ENGINE_DIR = "ROLLOUT_ENGINE_DIR"
 TASKS_MIN, TASKS_MAX = 8, 256
 VLLM_SEQUENCES = 64
 """Sequences a vLLM server decodes together in Fast, when the manifest does not say."""
-BATCH_SAMPLES = 256
-"""Samples the embedded engine decodes together, when the manifest does not say."""
 TURNS_CONTEXT = 8192
 """Tokens of a conversation that a server has room for, where nobody says how long it gets."""
 

@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from rollout.engines.batching import fixed_rows
 from rollout.engines.embedded.model import CompactModel, attend, merge
 from rollout.engines.embedded.prompts import prompts_by_length
 
@@ -171,8 +172,7 @@ class CompactBatch:
 
     def _width(self) -> int:
         """Rows of the products for the samples that there are."""
-        fits = (width for width in self._widths if width >= self._num_samples)
-        return next(fits, self._num_samples)
+        return fixed_rows(self._num_samples, self._widths)
 
     def _keep_prompts(self, groups: Sequence[int]) -> None:
         start, kept = 0, []

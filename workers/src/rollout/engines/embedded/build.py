@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
+from rollout.engines.batching import plan_batch_groups
 from rollout.engines.embedded.engine import EmbeddedEngine
 from rollout.engines.embedded.model import CPU
-from rollout.engines.sizes import BATCH_SAMPLES, group_size, prompts_per_step
+from rollout.engines.sizes import group_size, prompts_per_step
 from rollout.seams import Engine
 from rollout_api.v1alpha1.pods.roles import Embedded
 from rollout_api.worker import WorkerConfig
@@ -34,12 +35,3 @@ def find_device() -> torch.device:
     """The last GPU that this process sees, since learners begin with the first; the CPU where it sees none."""
     count = torch.cuda.device_count()
     return torch.device("cuda", count - 1) if count else CPU
-
-
-def plan_batch_groups(samples: int, prompts: int) -> int:
-    """Groups to decode together: a step's, or as many as give BATCH_SAMPLES.
-
-    The number of actors does not enter, so that it can change no token.
-    """
-    wanted = max(1, BATCH_SAMPLES // samples)
-    return min(wanted, prompts) if prompts else wanted

@@ -15,10 +15,8 @@ from typing import Any
 
 import torch
 
+from rollout.engines.batching import is_compact, rope_of, rope_type
 from rollout.errors import EngineError
-
-MODEL_TYPES = ("llama", "qwen2", "qwen3")
-ROPE_TYPES = ("default", "linear", "llama3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ def read_config(directory: Path) -> DecoderConfig | None:
     path = directory / "config.json"
     try:
         config = json.loads(path.read_text())
-        return _parse(config) if _is_known(config) else None
+        return _parse(config) if is_compact(config) else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EngineError(f"expected a decoder's config.json at {path}; got {error!r}") from error
 
@@ -63,42 +61,17 @@ def _parse(config: Mapping[str, Any]) -> DecoderConfig:
         positions_max=config["max_position_embeddings"],
         epsilon=config.get("rms_norm_eps", 1e-6),
         tied=bool(config.get("tie_word_embeddings")),
-        inverse_frequencies=_inverse_frequencies(_rope(config), head_size),
+        inverse_frequencies=_inverse_frequencies(rope_of(config), head_size),
     )
-
-
-def _is_known(config: Mapping[str, Any]) -> bool:
-    slides = config.get("use_sliding_window") or "sliding_attention" in (
-        config.get("layer_types") or ()
-    )
-    rope = _rope(config)
-    return (
-        config.get("model_type") in MODEL_TYPES
-        and not slides
-        and _rope_type(rope) in ROPE_TYPES
-        and rope.get("partial_rotary_factor", 1.0) == 1.0
-        and config.get("hidden_act", "silu") == "silu"
-        and not config.get("mlp_bias")
-    )
-
-
-def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rotary settings in the present form, from either form of the file."""
-    old = {"rope_theta": config.get("rope_theta", 10000.0)} | (config.get("rope_scaling") or {})
-    return config.get("rope_parameters") or old
-
-
-def _rope_type(rope: Mapping[str, Any]) -> str:
-    return rope.get("rope_type") or rope.get("type") or "default"
 
 
 def _inverse_frequencies(rope: Mapping[str, Any], head_size: int) -> torch.Tensor:
     """As transformers computes them, rounding included: at position 10,000 a last bit is 0.001 rad."""
     exponents = torch.arange(0, head_size, 2).float() / head_size
     plain = 1.0 / (rope["rope_theta"] ** exponents)
-    if _rope_type(rope) == "linear":
+    if rope_type(rope) == "linear":
         return plain / rope["factor"]
-    return _stretched(plain, rope) if _rope_type(rope) == "llama3" else plain
+    return _stretched(plain, rope) if rope_type(rope) == "llama3" else plain
 
 
 def _stretched(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:

@@ -18,16 +18,12 @@ from dataclasses import replace
 
 import torch
 
+from rollout.engines.batching import NEW_TOKENS_MAX, candidate_widths
 from rollout.engines.embedded.batch import BatchSize
 from rollout.engines.embedded.decoder import CompactDecoder
 from rollout.engines.embedded.model import VECTOR
 from rollout.engines.embedded.sampling import Sampler
 from rollout.types import SamplingParams
-
-ROWS = 16
-"""Batches have a multiple of so many rows."""
-NEW_TOKENS_MAX = 4096
-"""Longer completions are not probed: their groups run alone."""
 
 
 class SlotProbe:
@@ -106,14 +102,6 @@ class SlotProbe:
             self._decoder = self._build()
             self._decoder.load(_draw_weights(self._shapes))
         return self._decoder
-
-
-def candidate_widths(group_size: int, groups_max: int) -> tuple[int, ...]:
-    """Numbers of rows worth having for 1 to ``groups_max`` groups: near what is needed, few to probe."""
-    full = -(-group_size * groups_max // ROWS) * ROWS
-    sizes = {ROWS << power for power in range(full.bit_length())}
-    sizes |= {3 * size // 2 for size in sizes if size > ROWS}
-    return (*sorted(size for size in sizes if group_size <= size < full), full)
 
 
 def _all_equal(found: Iterator[torch.Tensor], right: list[torch.Tensor]) -> bool:

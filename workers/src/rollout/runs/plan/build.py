@@ -15,6 +15,7 @@ from rollout.errors import DataError, SpecError
 from rollout.models.experts.families import ExpertShape
 from rollout.runs.manifest import Document
 from rollout.runs.plan.arithmetic import Routes, batch_arithmetic
+from rollout.runs.plan.exactness import exact_costs
 from rollout.runs.plan.facts import model_facts
 from rollout.runs.plan.machine import device_bytes, host_bytes
 from rollout.runs.plan.unresolved import (
@@ -46,7 +47,8 @@ class PlannedRun:
     """One run of a plan. ``resolved`` holds digests and token ids; ``memory`` bytes by role and part.
 
     ``devices``: what each accelerator of this machine is asked to hold, and the longest sequences that the learner's
-    takes; empty in a cluster and without accelerators.
+    takes; empty in a cluster and without accelerators. ``exact_costs``: what sampling in Exact costs, in words; None
+    where it costs nothing or nobody can know yet.
     """
 
     name: str
@@ -62,6 +64,7 @@ class PlannedRun:
     warnings: Sequence[str]
     engine: str
     grade: str
+    exact_costs: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,7 @@ def _plan_run(document: Document, there: Hardware, *, offline: bool) -> PlannedR
         warnings=warnings,
         engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
+        exact_costs=exact_costs(spec, resolved.get("modelPath")),
     )
 
 
