@@ -32,12 +32,21 @@ class PluginProcess:
         command = [sys.executable if program == "python" else program, *arguments]
         memory_bytes = (manifest.memory_mib or 0) << 20
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER), str(memory_bytes), *command],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(KEEPER),
+                str(os.getpid()),
+                str(memory_bytes),
+                *command,
+            ],
             cwd=plugin.folder,
             env=_environment(plugin, self.socket, os.environ),
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
+            start_new_session=True,
         )
 
     @property
@@ -60,7 +69,7 @@ class PluginProcess:
 
     @property
     def pid(self) -> int:
-        """Of its keeper, whose only child it is."""
+        """Of its keeper, whose child runs it."""
         return self._keeper.pid
 
     def describe_end(self) -> str:

@@ -95,9 +95,10 @@ def outlives_calls_that_are_given_up(subject: Subject) -> None:
 def comes_up_again_after_a_kill(subject: Subject) -> None:
     """Killed, it is started again and answers."""
     subject.once()
-    for process in subject.processes():
+    processes = subject.processes()
+    for process in processes:
         process.kill()
-    psutil.wait_procs(subject.processes(), timeout=CALL_SECONDS)
+    psutil.wait_procs(processes, timeout=CALL_SECONDS)
     try:
         subject.once()
     except InfrastructureError:

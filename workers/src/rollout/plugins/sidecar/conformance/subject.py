@@ -176,9 +176,13 @@ class Subject:
             raise failure_of(answer.failure)
 
     def processes(self) -> list[psutil.Process]:
-        """The plugin's own, without its keeper."""
+        """The plugin's own, without the two of its keeper; none of one that is ending."""
         pid = self.client.pid
-        return [] if pid is None else psutil.Process(pid).children(recursive=True)
+        try:
+            runners = [] if pid is None else psutil.Process(pid).children()
+            return [one for runner in runners for one in runner.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def close(self) -> None:
         """End the plugin."""
