@@ -9,6 +9,7 @@ HEAD = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutEndpoint"}
 KEYS = [{"name": "ann", "secretKeyRef": {"name": "keys", "key": "ann"}}]
 SPEC = {"model": {"uri": "rollout://tiny-adder"}, "engine": {"embedded": {}}, "apiKeys": KEYS}
 SNAPSHOT = {"snapshotRef": {"name": "a"}}
+LIVE = {"fromRun": {"name": "a", "snapshot": "Live"}}
 HUB = {"uri": "hf://Qwen/Qwen2.5-0.5B-Instruct"}
 
 
@@ -22,6 +23,7 @@ def test_small_and_large_models_pass():
     assert check(model={**HUB, "revision": "a1b2"}, engine={"vllm": {}}) == []
     assert check(model={"uri": "file:///models/mine"}, engine={"vllm": {"tensorParallel": 2}}) == []
     assert check(model={"fromRun": {"name": "a", "snapshot": "Best"}}) == []
+    assert check(model=LIVE, replicas=2) == []
     assert check(model={**SNAPSHOT, "baseURI": "rollout://tiny-adder?steps=0"}) == []
     assert check(model={**SNAPSHOT, "baseURI": HUB["uri"], "revision": "a1b2"}) == []
 
@@ -67,6 +69,13 @@ def test_a_bar_that_means_nothing_is_refused(evaluation, field, reason):
         ({"model": {"uri": "pvc://claim/models"}}, "spec.model.uri"),
         ({"model": {"uri": "/models"}}, "spec.model.uri"),
         ({"queueName": "a"}, "spec.queueName"),
+        ({"model": LIVE, "engine": {"vllm": {}}}, "spec.engine"),
+        ({"model": LIVE, "engine": None}, "spec.engine"),
+        ({"model": LIVE, "promotion": {"canaryPercent": 5}}, "spec.promotion.canaryPercent"),
+        (
+            {"model": LIVE, "promotion": {"evaluations": [GSM8K]}},
+            "spec.promotion.evaluations",
+        ),
         ({"sampling": {"temperature": "0.5"}}, "spec.sampling"),
         (
             {"promotion": {"evaluations": [{"suite": {"builtin": {"name": "humaneval"}}}]}},
@@ -99,13 +108,10 @@ def test_what_is_not_built_is_refused_by_name(spec, field):
     [
         ({"model": HUB}, "spec.model.revision", "MissingField"),
         ({"model": {"uri": "hf://Qwen", "revision": "a"}}, "spec.model.uri", "UnknownModel"),
-        *(
-            (
-                {"model": {"fromRun": {"name": "a", "snapshot": word}}},
-                "spec.model.fromRun.snapshot",
-                "NotSupported",
-            )
-            for word in ("Live", "live")
+        (
+            {"model": {"fromRun": {"name": "a", "snapshot": "live"}}},
+            "spec.model.fromRun.snapshot",
+            "InvalidValue",
         ),
         (
             {"model": {"fromRun": {"name": "a", "snapshot": "step-000004"}}},

@@ -26,7 +26,8 @@ def test_each_reason_says_what_a_person_does(reason):
 
 
 def test_these_are_all():
-    wanted = "Ready Reconciling Stalled Finished Complete Failed Admitted Suspended Available Progressing Scaled Routed ActorsReady LearnerReady"
+    wanted = "Ready Reconciling Stalled Finished Complete Failed Admitted Suspended Available Progressing"
+    wanted += " Scaled Routed Following ActorsReady LearnerReady"
     wanted += (
         " WeightsVerified Learning LogprobsAgree TokensRoundTrip RewardHolds Tracking Snapshotted"
     )

@@ -5,7 +5,7 @@ import pytest
 from rollout_api.v1alpha1.inference.endpoint import EndpointModel
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.controller.queue import Key
-from rollout_operator.endpoint.source import find_model
+from rollout_operator.endpoint.sources.find import find_model
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.plan.model import Blocked
 

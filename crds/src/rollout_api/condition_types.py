@@ -63,6 +63,11 @@ class ConditionType(StrEnum):
         "normal",
         "Of an endpoint: every Gateway of `spec.route` takes requests for it; shown with `spec.route`.",
     )
+    FOLLOWING = (
+        "Following",
+        "normal",
+        "Of an endpoint: its run is at work, and servers take what it saves; shown with `snapshot: Live`.",
+    )
     ACTORS_READY = "ActorsReady", "normal", "Enough actors sample with verified weights."
     LEARNER_READY = "LearnerReady", "normal", "Every rank of the learner has joined."
     WEIGHTS_VERIFIED = (

@@ -184,7 +184,7 @@ class Reason(Explained):
         "Look at the logs of the actors.",
     )
     DEADLINE_EXCEEDED = "DeadlineExceeded", "Not durable in `deadlineSeconds`.", "Make another one."
-    RUN_GONE = "RunGone", "The run to be saved has ended, or is another.", "Save a run at work."
+    RUN_GONE = "RunGone", "The run to be saved or followed is gone.", "Name a run that is there."
 
     # What a person must put right
     INVALID_SPEC = (

@@ -205,6 +205,11 @@ def canary_name(endpoint: str) -> str:
     return f"{endpoint}-canary"
 
 
+def live_name(endpoint: str) -> str:
+    """Name of the ConfigMap that tells an endpoint's servers which weights of a run at work are the newest."""
+    return f"{endpoint}-live"
+
+
 def history_name(endpoint: str) -> str:
     """Name of the ConfigMap that says what an endpoint's revisions were made from."""
     return f"{endpoint}-history"

@@ -5,7 +5,7 @@ An order holds no secret.
 
 from pydantic import Field
 
-from rollout_api.base import ApiModel, Label, Name, Uri, many
+from rollout_api.base import ApiModel, Digest, Label, Name, Text, Uri, many
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.evaluation import SuiteRun
 from rollout_api.v1alpha1.inference.endpoint import CanaryGuard, ServingEngine
@@ -23,6 +23,34 @@ MEASURE_VARIABLE, MEASURE_KEY_VARIABLE = "ROLLOUT_MEASURE_ORDER", "ROLLOUT_MEASU
 """Those of the container that measures an endpoint's candidate: its order, and the key that it sends."""
 
 
+class LiveVersion(ApiModel):
+    """The weights that a run has saved last: the content of the file that the kubelet keeps up to date."""
+
+    run: Name
+    """UID of the run: of another one these are nobody's to take."""
+    step: int = Field(ge=0)
+    """Optimizer step that they are of."""
+    object: Digest
+    """The object that holds them, in the run's own place."""
+    digest: Digest
+    """Of the weights themselves."""
+
+
+class LiveOrder(ApiModel):
+    """A run whose weights are followed while it is at work. The file names objects, and only this says where they may lie."""
+
+    name: Label
+    """Name of the run: what its versions are called by."""
+    run: Name
+    """UID of the run."""
+    place: Uri
+    """Where the run keeps its objects."""
+    chat_template: Text | None = None
+    """What the run renders chats with. Unset: the model's own."""
+    file: FilePath
+    """The file with a `LiveVersion`."""
+
+
 class ServeOrder(ApiModel):
     """One server: a gateway, and the engine behind it."""
 
@@ -33,9 +61,11 @@ class ServeOrder(ApiModel):
     revision: Name | None = None
     """Commit, tag or branch of an `hf://` model."""
     storage: Storage | None = None
-    """How the bucket of a model that a run has handed on is reached; its place is in `uri`. Unset: the model is none of these."""
+    """How the bucket of a model that a run has handed on, or of a run that is followed, is reached. Unset: the model is none of these."""
     snapshot: AdoptOrder | None = None
     """The snapshot whose weights are served; `uri` is the model that its run began with. Unset: the weights are those of `uri`."""
+    live: LiveOrder | None = None
+    """The run whose weights are served as it saves them; `uri` is the model that it began with. Unset: the weights stay what they are."""
     engine: ServingEngine
     """What computes the answers."""
     keys: tuple[Label, ...] = many(KEYS_MAX)

@@ -2,80 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import time
 
 import httpx
 import pytest
-from gateway_processes import free_port, wait_ready
+from serving_pods import COMMAND, WAIT_SECONDS, Pod
 
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 from rollout.models.packed import PackedModel, pack
 from rollout.models.resolve import resolve_model
 from rollout.objects.filesystem import FilesystemStore
-from rollout_api.serving import VARIABLE
 
 pytestmark = pytest.mark.process
-COMMAND = (sys.executable, "-m", "rollout.entrypoints.serving.pod")
-BODY = {"model": "chat", "messages": [{"role": "user", "content": "3+4="}], "max_tokens": 4}
-WAIT_SECONDS = 60.0
 
 
 def make_key(folder, name):
     """A key as a person makes it on another machine, for a Secret."""
     return KeyFile(folder / "elsewhere").create(name, KeyLimits(), now=time.time(), expires=None)
-
-
-class Pod:
-    """One server, told by its variable."""
-
-    def __init__(self, folder, **changes):
-        self.keys, self.port = folder / "keys", free_port()
-        self.keys.mkdir(exist_ok=True)
-        self.log = folder / "pod.log"
-        order = {
-            "name": "chat",
-            "uri": "rollout://tiny-adder",
-            "engine": {"embedded": {}},
-            "keysDir": str(self.keys),
-            "workDir": str(folder / "work"),
-            "port": self.port,
-            "requestSeconds": 60,
-            "drainSeconds": 30,
-            "leaveSeconds": 2,
-            **changes,
-        }
-        self.env = {**os.environ, VARIABLE: json.dumps(order), "OMP_NUM_THREADS": "1"}
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self):
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(COMMAND, env=self.env, stdout=log, stderr=log)
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(WAIT_SECONDS)
-
-    def ready(self):
-        wait_ready(self.url, self.process, self.log)
-        return self
-
-    def ask(self, key="", client=httpx):
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        url = f"{self.url}/v1/chat/completions"
-        return client.post(url, json=BODY, headers=headers, timeout=WAIT_SECONDS)
-
-    def wait_for(self, code, key):
-        deadline = time.monotonic() + WAIT_SECONDS
-        while (found := self.ask(key).status_code) != code:
-            assert time.monotonic() < deadline, (code, found, self.log.read_text())
-            time.sleep(0.1)
 
 
 def test_keys_come_and_go_with_the_files_of_their_secret_and_are_said_nowhere(tmp_path):

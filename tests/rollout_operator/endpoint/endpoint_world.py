@@ -56,7 +56,8 @@ class World:
     def run(self, name: str, **status: Any) -> str:
         """A RolloutRun of this name, in the place of one that had it; its UID."""
         self.version += 1
-        live = _object(name, {}, uid=f"run-{self.version}")
+        begun = {"model": {"uri": "rollout://tiny-adder"}}
+        live = _object(name, begun, uid=f"run-{self.version}")
         self.runs[name] = {**live, "status": status}
         return live["metadata"]["uid"]
 
@@ -64,7 +65,8 @@ class World:
         """A new run of this name that has ended well: the URI of the model ``best`` (64 hex) that it has handed on."""
         uid = self.run(name)
         uri = f"{root}/ns/{uid}/blake3/{best[:2]}/{best}"
-        handed = {"name": "step-000004", "step": 4, "modelURI": uri}
+        saved = {"weightsURI": uri, "weightsDigest": f"blake3:{best}"}
+        handed = {"name": "step-000004", "step": 4, "modelURI": uri, **saved}
         done = {"type": "Finished", "status": "True", "reason": "Succeeded"}
         self.runs[name]["status"] = {"conditions": [done], "best": handed, "lastSnapshot": handed}
         return uri

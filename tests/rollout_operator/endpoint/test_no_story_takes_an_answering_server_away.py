@@ -1,8 +1,9 @@
-"""Edits, scalings, rollbacks, TLS begun and ended, late revisions, evaluations, servers that fail and operators that die, in any order.
+"""Edits, runs that save, scalings, rollbacks, TLS begun and ended, late revisions, evaluations, servers that fail and operators that die, in any order.
 
 What answers goes on until what replaces it answers, and the address is spoken to as it speaks; where a bar is set nothing answers that has not passed it.
 """
 
+import json
 import random
 
 import pytest
@@ -20,6 +21,7 @@ BARRED = {
 }
 TLS = {"secretRef": {"name": "chat-tls"}}
 FOLLOWED = {"fromRun": {"name": "sft", "snapshot": "Best"}}
+AT_WORK = {"fromRun": {"name": "sft", "snapshot": "Live"}}
 
 
 class Story:
@@ -27,7 +29,7 @@ class Story:
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
-        model = self.draw.choice([{"uri": "rollout://tiny-adder"}, FOLLOWED])
+        model = self.draw.choice([{"uri": "rollout://tiny-adder"}, FOLLOWED, AT_WORK])
         self.gated = seed % 2 == 1
         promotion = {"evaluations": [BARRED]} if self.gated else {}
         self.world = World(replicas=2, runtime=RUNTIME, model=model, promotion=promotion)
@@ -37,15 +39,24 @@ class Story:
 
     def become_of_run(self):
         """The run whose model may be served ends well, ends badly, is at work, or is gone."""
-        what = self.draw.choice(["succeeds", "succeeds", "fails", "works", "goes"])
+        what = self.draw.choice(["succeeds", "succeeds", "fails", "works", "saves", "goes"])
         self.told.append(what)
         if what == "succeeds":
             self.world.succeed("sft", self.draw.choice("abc") * 64)
         elif what == "goes":
             self.world.runs.clear()
+        elif what == "saves":
+            self.save()
         else:
             failed = [{"type": "Finished", "status": "True", "reason": "Failed"}]
             self.world.run("sft", conditions=failed if what == "fails" else [])
+
+    def save(self):
+        """The run is at work, and has saved another step."""
+        self.world.succeed("sft", self.draw.choice("abc") * 64)
+        [live] = self.world.runs.values()
+        saved = {**live["status"]["lastSnapshot"], "step": self.draw.randint(1, 99)}
+        live["status"] = {"conditions": [], "lastSnapshot": saved}
 
     def answering(self):
         """The revision at the address, where a server of it is ready; empty where none is."""
@@ -67,6 +78,10 @@ class Story:
         """What has become of a look."""
         assert self.answering() or not before, (self.told, before)
         assert not self.gated or self.answering() in {"", *self.passed}, self.told
+        mounts = [
+            one for one in self.world.deployments().values() if '"chat-live"' in json.dumps(one)
+        ]
+        assert not mounts or ("ConfigMap", "chat-live") in self.world.objects, self.told
         if self.answering():
             assert self.port() == (443 if self.speaks_tls() else 80), self.told
 
@@ -118,7 +133,7 @@ class Story:
         """The endpoint's person changes their mind."""
         if what == "model":
             named = {"uri": f"rollout://{self.draw.choice(MODELS)}"}
-            self.world.edit(model=self.draw.choice([named, FOLLOWED]))
+            self.world.edit(model=self.draw.choice([named, FOLLOWED, AT_WORK]))
         elif what == "scale":
             self.world.edit(replicas=self.draw.randint(1, 3))
         elif what == "tls":

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rollout_api.base import (
     ApiModel,
+    Digest,
     Label,
     Message,
     Name,
@@ -104,6 +105,10 @@ class SnapshotSummary(ApiModel):
     model_uri: Uri | None = None
     """Location of its model, packed as one object for runs that start from it (`fromRun`); set when the run
     has succeeded."""
+    weights_uri: Uri | None = None
+    """Location of its weights, for servers that follow the run. Unset: no bucket holds them, or they are an adapter's or a reward model's."""
+    weights_digest: Digest | None = None
+    """Digest of these weights, which servers hold them against."""
     time: Timestamp | None = None
     """When it became durable."""
     metric: Name | None = None

@@ -20,6 +20,7 @@ from rollout_operator.endpoint.render.children import (
     build_baseline,
     build_candidate,
     build_deployment,
+    build_live,
     build_service,
     build_surroundings,
 )
@@ -135,6 +136,8 @@ def _build(
 ) -> Iterator[Manifest]:
     """What shall be there, addresses after what answers there."""
     yield from build_surroundings(inputs)
+    if inputs.model.live is not None:
+        yield build_live(inputs, inputs.model.live)
     if plan.deploy and needs_record(seen):
         yield build_history(inputs, revision.name, seen)
     if plan.deploy:
@@ -176,6 +179,8 @@ def _left_over(seen: EndpointSeen, plan: EndpointPlan) -> Iterator[tuple[str, st
     if plan.keep and not plan.holds:
         yield "Deployment", names.holder_name(seen.name)
         yield "Service", names.awake_name(seen.name)
+    if plan.keep and not seen.follows and seen.servers.keys() <= {seen.target}:
+        yield "ConfigMap", names.live_name(seen.name)  # no pod mounts it any more
     if plan.trial is None:
         yield "Service", names.candidate_name(seen.name)
     if not isinstance(plan.trial, Canary):

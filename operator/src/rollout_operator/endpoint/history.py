@@ -86,7 +86,7 @@ def build_history(inputs: ServerInputs, revision: str, seen: EndpointSeen) -> Ma
 def _record(inputs: ServerInputs) -> str:
     spec = inputs.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     model, handed_on = inputs.model, None
-    if inputs.spec.model.from_run is not None:
+    if inputs.spec.model.from_run is not None and model.live is None:
         handed_on = HandedOn(uri=model.uri, digest=model.digest, words=model.words)
     made_from = {name: value for name, value in spec.items() if name not in LIVE}
     record = RevisionRecord(spec=made_from, handed_on=handed_on)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout_api import names
+from rollout_api.serving import LiveOrder
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.runtime import AcceleratorClass, RoleTemplate, RuntimeSpec
 from rollout_api.v1alpha1.storage import Storage
@@ -28,6 +29,7 @@ GRACE_SECONDS = 15
 """Beside leaving and draining: for processes to end."""
 KEYS_FOLDER = API_KEYS_FOLDER
 CANARY_FOLDER, CANARY_KEY = "/var/run/rollout/canary", "canary.json"
+LIVE_FOLDER, LIVE_KEY = "/var/run/rollout/live", "live.json"
 SERVER, ENGINE = "server", "engine"
 """Containers: our gateway, with an engine of ours or beside a vLLM server."""
 
@@ -69,8 +71,9 @@ class ServerInputs:
 
     @property
     def storage(self) -> Storage | None:
-        """How servers reach the bucket of a run's model; None where that is not what they serve."""
-        if not self.model.digest or self.model.snapshot is not None:
+        """How servers reach the bucket of a run's model, or of its weights; None where that is not what they serve."""
+        handed_on = self.model.digest and self.model.snapshot is None
+        if not handed_on and self.model.live is None:
             return None
         known = self.runtime.storage or Storage()
         return Storage(endpoint=known.endpoint, region=known.region)
@@ -89,6 +92,20 @@ class ServerInputs:
             namespace=self.namespace,
             endpoint=known.endpoint,
             region=known.region,
+        )
+
+    @property
+    def live(self) -> LiveOrder | None:
+        """The run whose weights are followed; nothing of it changes with them. None where there is none."""
+        found = self.model.live
+        if found is None:
+            return None
+        return LiveOrder(
+            name=found.run,
+            run=found.version.run,
+            place=found.place,
+            chat_template=found.chat_template,
+            file=f"{LIVE_FOLDER}/{LIVE_KEY}",
         )
 
     @property

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollout_api import names
+from rollout_api.checks.inference.endpoint import follows
+from rollout_api.conditions import Reason
+from rollout_api.serving import LiveVersion
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, EndpointStatus
 from rollout_operator.cache.children import Child, Deployed
 from rollout_operator.controller.conditions import Status
@@ -33,23 +36,38 @@ class ServedSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedLive:
+    """What a run at work has saved last. ``place``: of all that this run saves, ``version``: the newest of it.
+
+    ``chat_template``: what the run renders chats with; None: the model's own. ``halts``: why nothing newer comes; None: the run is at work.
+    """
+
+    run: str
+    place: str
+    version: LiveVersion
+    chat_template: str | None = None
+    halts: tuple[Reason, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """What the servers of a revision are told to serve. ``revision`` is that of a hub's model.
 
     ``digest``: of the object that a run has handed on, or of the manifest of ``snapshot``, ``blake3:<64 hex>``; empty:
-    servers find it out. ``words``: what a person calls it; empty: its ``uri``.
+    servers find it out. ``words``: what a person calls it; empty: its ``uri``. ``live``: its weights are those of a run at work.
     """
 
     uri: str
     revision: str | None = None
     snapshot: ServedSnapshot | None = None
+    live: ServedLive | None = None
     digest: str = ""
     words: str = ""
 
     def __str__(self) -> str:
         """For people."""
         if self.words:
-            return f"{self.words} ({self.digest})"
+            return f"{self.words} ({self.digest})" if self.digest else self.words
         return f"{self.uri}@{self.revision}" if self.revision else self.uri
 
 
@@ -89,6 +107,11 @@ class EndpointSeen:
     def rollback(self) -> str:
         """The revision that is gone back to; empty for none."""
         return (self.spec.rollback_to or "") if self.spec is not None else ""
+
+    @property
+    def follows(self) -> bool:
+        """Whether servers are to take what a run at work saves."""
+        return self.spec is not None and follows(self.spec.model)
 
     @property
     def suspend(self) -> bool:

@@ -22,7 +22,7 @@ from rollout_operator.endpoint.inputs import ServerInputs
 from rollout_operator.endpoint.model import EndpointSeen, ServedModel
 from rollout_operator.endpoint.render.children import RevisionTemplate, build_revision
 from rollout_operator.endpoint.render.trials import name_evaluations, name_job, name_watch
-from rollout_operator.endpoint.source import find_model, recall_model
+from rollout_operator.endpoint.sources.find import find_model, recall_model
 from rollout_operator.endpoint.trial import Canary, Trial
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import describe

@@ -87,7 +87,8 @@ class EndpointPermit:
         if kind == "Job":
             return known and name == names.measure_name(self.uid, digits)
         if kind == "ConfigMap":
-            return name in (names.canary_name(self.endpoint), names.history_name(self.endpoint))
+            own = (names.canary_name, names.history_name, names.live_name)
+            return name in [one(self.endpoint) for one in own]
         further = (names.candidate_name, names.baseline_name, names.awake_name)
         known = {one(self.endpoint) for one in further}
         return name == names.server_name(self.endpoint) or (kind == "Service" and name in known)

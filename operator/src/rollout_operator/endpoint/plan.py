@@ -28,6 +28,8 @@ from rollout_operator.endpoint.trial import (
 
 PODS_SECONDS = 10.0
 """Between two looks at pods that do not come up."""
+FOLLOW_SECONDS = 5.0
+"""Between two looks at a run whose weights are followed: what it saves is no news to whoever names it."""
 MEASURE_SECONDS = 5.0
 """Between two looks at the Job that measures or watches."""
 
@@ -40,6 +42,8 @@ def plan_endpoint(seen: EndpointSeen, now: datetime) -> EndpointPlan:
     before = seen.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     told = None if status == _comparable(before) else status
     retry = seen.gate.retry_seconds if seen.gate is not None else None
+    if retry is None and seen.follows and not seen.suspend:
+        retry = min(plan.requeue_seconds or FOLLOW_SECONDS, FOLLOW_SECONDS)
     return replace(
         plan,
         notes=notes if told is not None else (),

@@ -20,6 +20,9 @@ from rollout_operator.kube.resources import HTTP_ROUTES, resource_of
 from rollout_operator.run.plan.model import EventSpec
 
 Said = tuple[Reason, str]
+KEPT = (
+    "servers keep the version that they have, and a new one starts for as long as the bucket has it"
+)
 
 
 def plan_status(seen: EndpointSeen, plan: EndpointPlan, now: datetime) -> Status:
@@ -157,7 +160,7 @@ def _conditions(seen: EndpointSeen, plan: EndpointPlan) -> list[ConditionUpdate]
         found.append(yes(ConditionType.RECONCILING, progress.reason, progress.message))
     if seen.suspend and not seen.servers:
         found.append(yes(ConditionType.SUSPENDED, Reason.SUSPENDED, "spec.suspend is true"))
-    return [*found, *_traffic(seen), _ready(available, progress, stalled)]
+    return [*found, *_following(seen), *_traffic(seen), _ready(available, progress, stalled)]
 
 
 def _ready(
@@ -191,6 +194,28 @@ def _available(seen: EndpointSeen, plan: EndpointPlan, serving: Deployed | None)
         return no(kind, Reason.NO_SERVER_READY, f"{seen.target} has not passed its evaluations")
     meanwhile = f"; {names.holder_name(seen.name)} holds requests" if seen.held else ""
     return no(kind, Reason.NO_SERVER_READY, f"no server of {plan.serves} answers yet{meanwhile}")
+
+
+def _following(seen: EndpointSeen) -> Iterator[ConditionUpdate]:
+    """Whether what a run saves is taken up. Servers go on with what they have where it is not."""
+    kind = ConditionType.FOLLOWING
+    if not seen.follows or seen.suspend:
+        return
+    live = seen.model.live if seen.model is not None else None
+    if live is None:
+        if seen.gate is not None and seen.lacks_model:
+            gone = seen.gate.reason is Reason.REFERENCE_NOT_FOUND
+            reason = Reason.RUN_GONE if gone else seen.gate.reason
+            kept = f"; {KEPT}" if seen.selects in seen.servers else ""
+            yield no(kind, reason, f"{seen.gate.message}{kept}")
+        return
+    version = live.version
+    words = f"step {version.step} ({version.digest}) is what run {live.run} has saved last"
+    if live.halts is None:
+        yield yes(kind, Reason.RUNNING, words)
+    else:
+        reason, why = live.halts
+        yield no(kind, reason, f"{words}; nothing newer comes: {why}; {KEPT}")
 
 
 def _traffic(seen: EndpointSeen) -> Iterator[ConditionUpdate]:

@@ -11,7 +11,7 @@ from rollout_api.worker import WorkerConfig
 DIGEST = "blake3:" + "0" * 64
 
 
-def plan(algorithm, **spec):
+def plan(algorithm, layout=None, **spec):
     here = str(Path.cwd())
     config = WorkerConfig.model_validate(
         {
@@ -46,6 +46,7 @@ def plan(algorithm, **spec):
                 "tokenFile": here,
                 "objectsDir": here,
                 "ledgerPath": here,
+                **(layout or {}),
             },
         }
     )
@@ -87,3 +88,21 @@ def test_training_and_evaluations_end_completions_alike():
         assert sampling.stop_token_ids == (2, 5)
         assert sampling.include_stop
     assert (found.train.sampling.min_new_tokens, evaluation.sampling.min_new_tokens) == (2, 0)
+
+
+PLACE = "s3://runs/team/ns/uid-1"
+
+
+@pytest.mark.parametrize(
+    ("place", "spec", "told"),
+    [
+        (PLACE, {}, PLACE),
+        ("gs://runs/team/ns/uid-1", {}, "gs://runs/team/ns/uid-1"),
+        ("pvc://ledger-uid-1-r-coordinator-0/objects", {}, ""),
+        (None, {}, ""),
+        (PLACE, {"model": {"uri": "rollout://tiny-adder", "lora": {"rank": 4}}}, ""),
+    ],
+)
+def test_servers_are_told_of_weights_that_a_bucket_has_whole(place, spec, told):
+    layout = {} if place is None else {"objectsUri": place}
+    assert plan({"grpo": {}}, layout, **spec).snapshots.weights_place == told

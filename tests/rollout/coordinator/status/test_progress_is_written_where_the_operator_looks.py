@@ -131,6 +131,20 @@ def test_a_durable_anchor_is_told_at_once(bench):
     assert progress.last_snapshot.step == 3
 
 
+@pytest.mark.parametrize("place", ["", "s3://runs/team/ns/uid-1"])
+def test_servers_are_told_where_an_anchors_weights_lie_where_they_can_have_them(bench, place):
+    client = bench.start(changed(PLAN, weights_place=place))
+    learner = FakeLearner(client, bench.store)
+    run_to_end(FakeActor(client), learner)
+    learner.finish()
+    saved = describe_progress(bench.coordinator.run).last_snapshot
+    version = bench.coordinator.run.state.anchors[-1].version
+    name = version.object.removeprefix("blake3:")
+    uri = f"{place}/blake3/{name[:2]}/{name}"
+    assert saved.weights_uri == (uri if place else None)
+    assert saved.weights_digest == (version.digest if place else None)
+
+
 def test_nothing_is_written_when_nothing_has_changed(clocked):
     _, poster = clocked
     poster.look()

@@ -50,6 +50,7 @@ from rollout.ledger.records import Limits as LedgerLimits
 from rollout.ledger.records import RunIdentity
 from rollout.models.experts.families import experts_of
 from rollout.objects.opening import open_names, open_store
+from rollout.objects.places import is_bucket
 from rollout.seams import Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.tracking.build import build_trackers
@@ -212,6 +213,7 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         ),
         snapshots=SnapshotsPlan(
             anchors_kept=spec.snapshots.keep_last,
+            weights_place=_weights_place(config),
             anchor_every_steps=min(spec.snapshots.every_steps, spec.snapshots.max_replay_steps),
             replay_steps_max=spec.snapshots.max_replay_steps,
             saves_on_notice=spec.snapshots.on_preemption == "SnapshotIfTime",
@@ -227,6 +229,13 @@ def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:
         attempt=config.attempt,
         generation=config.generation,
     )
+
+
+def _weights_place(config: WorkerConfig) -> str:
+    """Servers read a bucket and no volume, and take neither adapters nor reward models as a run saves them."""
+    spec, place = config.spec, config.layout.objects_uri or ""
+    whole = spec.model.lora is None and not spec.trains_scorer
+    return place if whole and is_bucket(place) else ""
 
 
 def _train(config: WorkerConfig, train: Train, rows: DataRows) -> TrainPlan:

@@ -193,6 +193,8 @@ class SnapshotsPlan:
 
     anchors_kept: int = 3
     """The newest so many are kept."""
+    weights_place: str = ""
+    """Where whoever serves them finds the weights of anchors, whole; empty: nowhere."""
     anchor_every_steps: int | None = None
     replay_steps_max: int | None = None
     """Most steps that may be committed after the last anchor that was reported; None: nothing bounds them."""

@@ -23,12 +23,14 @@ from rollout.models.pooled import Task
 from rollout.serving.engines import EngineChoice, VersionEngines
 from rollout.serving.gateway_process import GatewayProcess, GatewayStatus
 from rollout.serving.ports import free_port
-from rollout.serving.targets import ReadyModel, ServeTarget, current_step, make_ready
+from rollout.serving.targets import ReadyModel, ServeTarget, make_newest, make_ready
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 FOLLOW_SECONDS = 2.0
+FAILED_SECONDS = 28.0
+"""More, after a version that could not be had or does not start: each try fetches it whole."""
 KEY_SECONDS = 30 * 24 * 3600.0
 TARGETS_MAX = 32
 
@@ -163,14 +165,13 @@ class ServingSession:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _first_model(self, target: ServeTarget) -> ReadyModel:
-        if target.run is None:
-            return make_ready(target, self._folder, task=self._options.engine.task)
-        step = current_step(target)
-        if step is None:
-            raise SpecError(
-                f"{target.text}: run {target.run.name} has no such version yet; wait for it"
-            )
-        return make_ready(target, self._folder, step, self._options.engine.task)
+        task = self._options.engine.task
+        if target.run is None and target.feed is None:
+            return make_ready(target, self._folder, task=task)
+        model = make_newest(target, self._folder, None, task)
+        if model is None:
+            raise SpecError(f"{target.text}: the run has no such version yet; wait for it")
+        return model
 
     def _require_engines(self, model: ReadyModel) -> None:
         """Start what answers with this version, where nothing does. Two names of one version share its engines."""
@@ -257,13 +258,13 @@ class ServingSession:
 
     def _look_ahead(self, one: _Served) -> ReadyModel | None:
         try:
-            step = current_step(one.target)
-            if step is None or one.current.name.endswith(f"@{step}"):
-                return None
-            model = make_ready(one.target, self._folder, step, self._options.engine.task)
-            self._require_engines(model)
+            task = self._options.engine.task
+            model = make_newest(one.target, self._folder, one.current, task)
+            if model is not None:
+                self._require_engines(model)
         except RolloutError as error:
             log.warning("target=%s is not followed this time: %s", one.target.text, error)
+            one.looked_at += FAILED_SECONDS
             return None
         return model
 
@@ -274,7 +275,7 @@ class ServingSession:
             engines.keep_alive(now)
         except EngineError as error:
             log.warning("target=%s: the new version does not start: %s", one.target.text, error)
-            one.following = None
+            one.following, one.looked_at = None, now + FAILED_SECONDS
             return
         if engines.healthy():
             one.current, one.following = one.following, None

@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rollout.errors import SpecError
 from rollout.models.pooled import Task, choose_task, read_pooled
@@ -27,11 +28,36 @@ SNAPSHOT_SCHEMES = ("snapshot://",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FedVersion:
+    """Weights that a feed has: ``name`` is of no other weights, ``digest`` theirs."""
+
+    name: str
+    digest: str
+
+
+class VersionFeed(Protocol):
+    """A run that is followed from outside: somebody else says which version is its newest."""
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        ...
+
+    def newest(self) -> FedVersion | None:
+        """The newest version; None where none is known. Raises SpecError for one that is not this run's."""
+        ...
+
+    def fetch(self, version: FedVersion, target: Path) -> Path:
+        """A folder with that version, verified. Raises StoreError, SpecError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeTarget:
     """One thing to serve. ``uri`` names a model, or ``run`` a run's folder with ``step`` or ``selector`` in it.
 
     ``revision`` is that of a hub's model, ``digest`` what its weights are told as (None: that of the model's files). ``name`` is the further name that the user gave; ``best`` and ``live`` go on
-    following their run.
+    following their run. ``feed``: who says what is served, and brings it; then none of the others is set.
     """
 
     text: str
@@ -42,11 +68,12 @@ class ServeTarget:
     run: Path | None = None
     step: int | None = None
     selector: str | None = None
+    feed: VersionFeed | None = None
 
     @property
     def follows(self) -> bool:
         """Whether what it means changes as its run goes on."""
-        return self.selector is not None
+        return self.selector is not None or self.feed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +123,21 @@ def current_step(target: ServeTarget) -> int | None:
     return max(stored.steps, default=None)
 
 
+def make_newest(
+    target: ServeTarget, exports: Path, current: ReadyModel | None, task: Task | None = None
+) -> ReadyModel | None:
+    """The folder that a target of a run means now; None where that is ``current``, or there is none yet.
+
+    Raises SpecError, LedgerError, StoreError.
+    """
+    if target.feed is not None:
+        return _ready_fed(target, target.feed, exports, current, task)
+    step = current_step(target)
+    if step is None or (current is not None and current.name.endswith(f"@{step}")):
+        return None
+    return make_ready(target, exports, step, task)
+
+
 def make_ready(
     target: ServeTarget, exports: Path, step: int | None = None, task: Task | None = None
 ) -> ReadyModel:
@@ -143,6 +185,29 @@ def _ready_run(
         aliases=tuple(one for one in (alias, plain, target.name) if one),
         folder=folder,
         digest=exported.lineage.weights,
+        context_tokens=_context(folder, task),
+        created=int(time.time()),
+        task=task,
+    )
+
+
+def _ready_fed(
+    target: ServeTarget,
+    feed: VersionFeed,
+    exports: Path,
+    current: ReadyModel | None,
+    wanted: Task | None,
+) -> ReadyModel | None:
+    version = feed.newest()
+    if version is None or (current is not None and current.name == version.name):
+        return None
+    folder = feed.fetch(version, exports / version.name)
+    task = choose_task(folder, wanted)
+    return ReadyModel(
+        name=version.name,
+        aliases=tuple(one for one in (target.name, f"{feed.run}@live") if one),
+        folder=folder,
+        digest=version.digest,
         context_tokens=_context(folder, task),
         created=int(time.time()),
         task=task,

@@ -24,9 +24,9 @@ from rollout_api.v1alpha1.inference.scaling import Scaling
 SCHEMES = ("hf", "file", "rollout")
 """Of models that a server's pod finds by itself."""
 HANDED_ON = ("Latest", "Best")
-LIVE = "live"
-"""What the newest weights of a run at work are called where they are served."""
 """Of a run that has ended well: models for others."""
+LIVE = "Live"
+"""Of a run at work: the weights that it has saved last."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 
 
@@ -35,6 +35,7 @@ def check_endpoint(spec: EndpointSpec) -> Iterator[Problem]:
     yield from _unbuilt(spec)
     yield from check_promotion(spec.promotion)
     yield from _model(spec.model)
+    yield from _live(spec)
     yield from find_bad_name(spec.model_name, "spec.modelName")
     yield from _engine(spec)
     yield from _scaling(spec.scaling)
@@ -87,19 +88,40 @@ def _model(model: EndpointModel) -> Iterator[Problem]:
 
 
 def _handed_on(snapshot: str, field: str) -> Iterator[Problem]:
-    if snapshot.lower() == LIVE:
-        fix = (
-            "write Latest or Best: what the run hands on when it ends well is followed; "
-            "on one machine `rollout infer serve RUN@live` follows a run at work"
-        )
-        yield not_supported(field, "a run that is followed while it is at work", fix)
-    elif snapshot not in HANDED_ON:
+    if snapshot not in (*HANDED_ON, LIVE):
         yield Problem(
             field=field,
             reason="InvalidValue",
             message=f"a run hands on {' and '.join(HANDED_ON)}, not {snapshot!r:.120}",
-            fix="write Latest, or Best, which an evaluation with selects has chosen",
+            fix="write Latest, or Best, which an evaluation with selects has chosen; or Live, what it has saved last while it is at work",
         )
+
+
+def follows(model: EndpointModel) -> bool:
+    """Whether what is served changes while its run is at work."""
+    return model.from_run is not None and model.from_run.snapshot == LIVE
+
+
+def _live(spec: EndpointSpec) -> Iterator[Problem]:
+    """What a server that takes weights as they come cannot have."""
+    if not follows(spec.model):
+        return
+    if spec.engine is None or spec.engine.embedded is None:
+        fix = "write engine: {embedded: {}}, or serve Latest or Best, which vLLM does"
+        yield not_supported("spec.engine", "a vLLM server that follows a run at work", fix)
+    fix = "leave it out, or serve Latest or Best: what a run saves at work serves untried"
+    tried = {
+        "evaluations": spec.promotion.evaluations,
+        "canaryPercent": spec.promotion.canary_percent,
+    }
+    for name in (name for name, wanted in tried.items() if wanted):
+        yield not_supported(f"spec.promotion.{name}", "a trial of what a run saves at work", fix)
+
+
+def find_unservable(model: EndpointModel) -> Iterator[Problem]:
+    """What keeps servers from finding a model by ``uri``, each by itself."""
+    yield from _uri(model.uri or "", "spec.model.uri")
+    yield from _revision(model)
 
 
 def _base(model: EndpointModel) -> Iterator[Problem]:

@@ -43,7 +43,8 @@ class EndpointModel(OneOf):
     """`hf://owner/name`, or the address of a folder of a model."""
     from_run: FromRun | None = None
     """The model that a run in the same namespace has handed on when it ended well, `Latest` or `Best`, from its bucket. Followed:
-    a run of that name that ends with another model is a promotion; one that goes leaves what serves as it is."""
+    a run of that name that ends with another model is a promotion; one that goes leaves what serves as it is. `Live`: the weights
+    that it has saved last while it is at work, taken by the servers as they are (engine `embedded` only)."""
     snapshot_ref: SnapshotRef | None = None
     """The weights in a RolloutSnapshot of the same namespace, in a bucket; `baseURI` has the rest of the model."""
     base_uri: Uri | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rollout_api import names
 from rollout_operator.endpoint.inputs import (
+    LIVE_KEY,
     PORT,
     SERVICE_PORT,
     TEMPLATE_VERSION,
@@ -14,6 +15,7 @@ from rollout_operator.endpoint.inputs import (
     Manifest,
     ServerInputs,
 )
+from rollout_operator.endpoint.model import ServedLive
 from rollout_operator.endpoint.render.pods import build_template
 from rollout_operator.kube.managed_fields import digest_of
 from rollout_operator.run.render.security import account_of
@@ -107,6 +109,17 @@ def _build_address(inputs: ServerInputs, name: str, revision: str, how: Manifest
             "selector": {**inputs.selector, names.LABEL_REVISION: revision},
             **how,
         },
+    }
+
+
+def build_live(inputs: ServerInputs, live: ServedLive) -> Manifest:
+    """What servers are told of the run that they follow: which weights are the newest, by digest."""
+    text = live.version.model_dump_json(by_alias=True)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": inputs.meta(names.live_name(inputs.name)),
+        "data": {LIVE_KEY: text},
     }
 
 

@@ -15,6 +15,7 @@ from rollout_operator.endpoint.inputs import (
     GRACE_SECONDS,
     KEYS_FOLDER,
     LEAVE_SECONDS,
+    LIVE_FOLDER,
     PORT,
     SERVER,
     TLS_PORT,
@@ -51,7 +52,7 @@ from rollout_operator.run.render.volumes import (
 
 COMMAND = ["python", "-m", "rollout.entrypoints.serving.pod"]
 PLACE = [*COMMAND, "--place"]
-ENGINE_VOLUME, CANARY_VOLUME, TLS_VOLUME = "engine", "canary", "tls"
+ENGINE_VOLUME, CANARY_VOLUME, TLS_VOLUME, LIVE_VOLUME = "engine", "canary", "tls", "live"
 START_PERIOD_SECONDS, START_SECONDS_MAX = 5, 24 * 3600
 """Of a model's load time; whether a revision takes too long is the Deployment's progress deadline to say."""
 
@@ -92,6 +93,7 @@ def build_order(inputs: ServerInputs) -> ServeOrder:
         revision=inputs.model.revision,
         storage=inputs.storage,
         snapshot=inputs.snapshot,
+        live=inputs.live,
         engine=spec.engine or ServingEngine(vllm=vllm),
         keys=tuple(one.name for one in spec.api_keys),
         keys_dir=KEYS_FOLDER,
@@ -131,6 +133,8 @@ def build_mounts(inputs: ServerInputs) -> list[Mount]:
             Mount(name=TLS_VOLUME, path=contract.TLS_FOLDER, source=files, read_only=True)
         )
     mounts.append(_canary(inputs))
+    if inputs.live is not None:
+        mounts.append(_live(inputs))
     if inputs.vllm is not None:
         source = {"emptyDir": {"medium": "Memory"}}
         folder = Mount(name=ENGINE_VOLUME, path=contract.ENGINE_FOLDER, source=source, engine=True)
@@ -144,6 +148,12 @@ def _canary(inputs: ServerInputs) -> Mount:
     return Mount(
         name=CANARY_VOLUME, path=CANARY_FOLDER, source={"configMap": source}, read_only=True
     )
+
+
+def _live(inputs: ServerInputs) -> Mount:
+    """Where servers are told what their run has saved last."""
+    source = {"configMap": {"name": names.live_name(inputs.name)}}
+    return Mount(name=LIVE_VOLUME, path=LIVE_FOLDER, source=source, read_only=True)
 
 
 def _server(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
@@ -233,7 +243,8 @@ def _place_model(inputs: ServerInputs, mounts: list[Mount]) -> Manifest:
     needed = [
         replace(one, read_only=False) if one.name == CACHE_VOLUME else one
         for one in mounts
-        if one.name not in (ENGINE_VOLUME, KEYS_VOLUME, CANARY_VOLUME, TLS_VOLUME, "shm")
+        if one.name
+        not in (ENGINE_VOLUME, KEYS_VOLUME, CANARY_VOLUME, TLS_VOLUME, LIVE_VOLUME, "shm")
     ]
     return {
         **_ours(MODELS, inputs, PLACE),

@@ -18,6 +18,7 @@ from rollout.coordinator.status.overview import (
     describe_group,
     dispositions,
 )
+from rollout.models.packed import PackedModel
 from rollout.protocol.status import Condition
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.run_status import (
@@ -133,11 +134,13 @@ def _stuck(run: RunContext) -> Stuck | None:
 def _last_snapshot(run: RunContext) -> SnapshotSummary | None:
     if not run.state.anchors:
         return None
-    anchor = run.state.anchors[-1]
+    anchor, place = run.state.anchors[-1], run.plan.snapshots.weights_place
     made = datetime.fromtimestamp(anchor.created_at, UTC) if anchor.created_at else None
     return SnapshotSummary(
         name=anchor.name,
         step=anchor.step,
+        weights_uri=str(PackedModel(place=place, digest=anchor.version.object)) if place else None,
+        weights_digest=anchor.version.digest if place else None,
         time=_render(made) if made is not None else None,
         model_uri=(run.handed or {}).get(LATEST),
     )

@@ -16,6 +16,7 @@ from rollout.errors import SpecError
 from rollout.inference.gateway.keys import KeyFile
 from rollout.models.packed import parse_packed
 from rollout.models.resolve import resolve_model
+from rollout.pods.serving.following import FollowedRun
 from rollout.pods.serving.keys import MountedKeys
 from rollout.pods.serving.log_files import LogFiles
 from rollout.pods.serving.snapshot import unfold_snapshot
@@ -24,6 +25,7 @@ from rollout.serving.engines import EngineChoice
 from rollout.serving.session import ServeOptions, ServingSession
 from rollout.serving.targets import ServeTarget
 from rollout_api.serving import VARIABLE, ServeOrder
+from rollout_api.v1alpha1.storage import Storage
 
 START_SECONDS_MAX = 24 * 3600.0
 """Of engines: whether that is too long is the operator's to say."""
@@ -47,7 +49,12 @@ def place_model(order: ServeOrder) -> None:
 
 def build_target(order: ServeOrder) -> ServeTarget:
     """What is served; what lies in a bucket is on this machine then. Raises ModelNotFound, StoreError, SnapshotRefused."""
-    snapshot = order.snapshot
+    snapshot, live = order.snapshot, order.live
+    if live is not None:
+        base = resolve_model(order.uri, revision=order.revision)
+        scratch = Path(order.work_dir) / "live"
+        feed = FollowedRun(live, order.storage or Storage(), base.path, scratch)
+        return ServeTarget(text=f"{live.name}@live", name=order.name, feed=feed)
     if snapshot is not None:
         base = resolve_model(order.uri, revision=order.revision)
         folder = Path(tempfile.gettempdir()) / f"snapshot-{snapshot.snapshot}"

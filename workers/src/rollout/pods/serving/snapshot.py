@@ -18,7 +18,6 @@ from rollout.runs.snapshots.adopting import require_of_namespace
 from rollout.snapshots.layers.registry import TRAIN_STATE
 from rollout.snapshots.manifest import Manifest, RunFacts
 from rollout.snapshots.place import find_manifest
-from rollout.types import WeightVersion
 from rollout.weights.mirror import WeightFiles
 from rollout.weights.numbers import read_tensors
 from rollout.weights.shards import combine_raw, digest_file
@@ -82,12 +81,14 @@ def _fetch(order: AdoptOrder, manifest: Manifest, scratch: Path) -> Path:
     store = open_place(storage, uid, scratch / "objects")
     version = TRAIN_STATE.read(state, store).version
     (scratch / "mirror").mkdir(parents=True, exist_ok=True)
-    return _checked(WeightFiles(store, scratch / "mirror").path(version.object), version)
+    return check_weights(
+        WeightFiles(store, scratch / "mirror").path(version.object), version.step, version.digest
+    )
 
 
-def _checked(weights: Path, version: WeightVersion) -> Path:
-    """What deltas came to is held against the digest that the learner gave."""
+def check_weights(weights: Path, step: int, digest: str) -> Path:
+    """What deltas came to is held against the digest that the learner gave. Raises StoreError."""
     found = combine_raw(digest_file(weights, read_tensors(weights)))
-    if found != version.digest:
-        raise StoreError(f"weights of step {version.step}: expected {version.digest}, got {found}")
+    if found != digest:
+        raise StoreError(f"weights of step {step}: expected {digest}, got {found}")
     return weights

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from rollout_api.checks.inference.endpoint import follows
 from rollout_api.conditions import Reason
 from rollout_api.v1alpha1.inference.endpoint import EndpointModel
 from rollout_api.v1alpha1.pods.allowed import Allowed
@@ -17,6 +18,7 @@ from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
 from rollout_operator.endpoint.history import HandedOn
 from rollout_operator.endpoint.model import ServedModel, ServedSnapshot
+from rollout_operator.endpoint.sources.live import find_live
 from rollout_operator.run.index.references import SNAPSHOT
 from rollout_operator.run.index.upstreams import find_upstreams
 from rollout_operator.run.plan.model import Blocked
@@ -52,6 +54,8 @@ def find_model(
         assert model.uri is not None, "rules of endpoints refuse other models"
         return ServedModel(uri=model.uri, revision=model.revision)
     reference = {"fromRun": model.from_run.model_dump(mode="json")}
+    if follows(model):
+        return find_live(store, key, model.from_run.name, _readable(key.namespace, runtime))
     [found] = keep_own(find_upstreams(store, key, reference), _readable(key.namespace, runtime))
     return check_upstreams([found]) or _of_bucket(found)
 

@@ -1,0 +1,1 @@
+"""Where the model of an endpoint comes from."""
