@@ -47,10 +47,11 @@ SERVED = {
     "tls": {"secretRef": {"name": "chat-tls"}},
 }
 CODE = {"python": {"module": "mine", "className": "Mine"}}
+PLUGIN = {"container": {"name": "polite", "image": f"registry.example/polite@sha256:{'a' * 64}"}}
 VLLM = {
     **SPEC,
     "actors": {"engine": {"vllm": {}}},
-    "train": {**SPEC["train"], "environment": CODE},
+    "train": {**SPEC["train"], "environment": CODE, "rewards": [{"plugin": PLUGIN}]},
     "code": {"configMap": {"name": "code"}},
 }
 
@@ -164,6 +165,13 @@ def as_rows(child, *mounted, user=10002):
     rows["volumeMounts"] += [{"name": name, "mountPath": f"/{name}"} for name in mounted]
 
 
+def as_plugin(child, **changes):
+    """Have the container of the run's plugin be another one."""
+    found = pod(child)["initContainers"][-1]
+    assert found["name"] == "plugin-polite"
+    found.update(changes)
+
+
 LEDGER = {
     "metadata": {"name": "ledger"},
     "spec": {
@@ -171,6 +179,7 @@ LEDGER = {
         "resources": {"requests": {"storage": "1Gi"}},
     },
 }
+SECRET_KEY = {"secretKeyRef": {"name": "mine", "key": "k"}}
 EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 ROLE = {"kind": "Role", "rules": EVERYTHING}
 WISHES = {
@@ -209,6 +218,23 @@ WISHES = {
     "the ledger for data code": (
         "StatefulSet",
         lambda one: (as_rows(one, "ledger"), one["spec"].update(volumeClaimTemplates=[LEDGER])),
+    ),
+    "a plugin by tag": ("StatefulSet", lambda one: as_plugin(one, image="registry.example/p:1")),
+    "the actor's user for a plugin": (
+        "StatefulSet",
+        lambda one: pod(one)["initContainers"][-1]["securityContext"].update(runAsUser=10001),
+    ),
+    "a token for a plugin": (
+        "StatefulSet",
+        lambda one: as_plugin(one, volumeMounts=[{"name": "token", "mountPath": "/token"}]),
+    ),
+    "a Secret for a plugin": (
+        "StatefulSet",
+        lambda one: as_plugin(one, envFrom=[{"secretRef": {"name": "mine"}}]),
+    ),
+    "a Secret's variable for a plugin": (
+        "StatefulSet",
+        lambda one: as_plugin(one, env=[{"name": "A", "valueFrom": SECRET_KEY}]),
     ),
     "the coordinator's user for data code": ("StatefulSet", lambda one: as_rows(one, user=10001)),
     "capabilities": (

@@ -41,6 +41,11 @@ JUDGE = {
     "function": "judge",
     "parameters": [{"name": "wanted", "value": "5"}],
 }
+CONTAINER = {
+    "name": "polite",
+    "image": f"registry.example/polite@sha256:{'a' * 64}",
+    "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+}
 REFERENCE_KL = {"klCoefficient": "0.5", "epochs": 2}
 VOLUME = {
     "name": "data",

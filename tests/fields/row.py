@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bases import JUDGE
+from bases import CONTAINER, JUDGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,5 +91,7 @@ def judges(path: str, base: str) -> Iterator[tuple[str, Row]]:
     plugin = {"path": "reward", "parameters": [{"name": "word", "value": "hey"}]}
     edits = {path: [{"plugin": plugin}], **OWN_CODE}
     yield f"{one}.plugin", row(base, "plugins", edits=edits)
+    contained = {path: [{"plugin": {"container": CONTAINER}}]}
+    yield f"{one}.plugin.container", row(base, "children", edits=contained)
     slow = {"python": {"module": "my_code", "function": "slow"}}
     yield f"{one}.timeoutSeconds", row(base, "patience", edits={path: [slow], **OWN_CODE})

@@ -12,11 +12,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from bases import CONTAINER
 from configs import DIGEST
 from row import GRPO, PPO, SUITE_DATA, Row
 from rows_of_runs import RT, RUNS, RUNTIME_ROWS
 from rows_of_training import TRAINING
 
+CONTAINERS = [
+    f"{one}.plugin.container"
+    for one in (
+        "spec.train.environment",
+        "spec.train.rewards[]",
+        "spec.evaluations[].suite.rewards[]",
+    )
+]
 ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 """By path."""
 VALUES: dict[str, Any] = {
@@ -53,6 +62,7 @@ VALUES: dict[str, Any] = {
     "spec.code.wheel.digest": DIGEST,
     "spec.storage.uri": "s3://bucket/other",
     "spec.storage.endpoint": "http://s3:1",
+    **{f"{one}.image": CONTAINER["image"].replace("polite", "other") for one in CONTAINERS},
     **{
         f"spec.{role}.resources.{kind}": {"cpu": "3"}
         for role in ("actors", "learner")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bases import PLUGIN
+from bases import CONTAINER, PLUGIN
 from row import FROM_RUN, GRPO, HUB, OWN_CODE, PPO, Row, judges, row, sources, unbuilt_parameters
 
 AN_AGENT = {
@@ -178,6 +178,11 @@ TRAINING: dict[str, Row] = {
     ),
     "spec.train.environment.python": row(
         "grpo", "prompts", edits={"spec.train.environment": {"python": PLUGIN}, **OWN_CODE}
+    ),
+    "spec.train.environment.plugin.container": row(
+        "rows",
+        "children",
+        edits={"spec.train.environment": {"plugin": {"container": CONTAINER}}},
     ),
     "spec.train.environment.plugin": row(
         "rows",

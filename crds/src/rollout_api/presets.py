@@ -232,6 +232,7 @@ def _reward_name(reward: Document, index: int) -> str:
         lambda: reward["builtin"]["name"],
         lambda: reward["python"]["function"],
         lambda: reward["plugin"]["path"].rstrip("/").rsplit("/", 1)[-1],
+        lambda: reward["plugin"]["container"]["name"],
         lambda: reward["model"]["fromRun"]["name"],
     )
     for name in names:

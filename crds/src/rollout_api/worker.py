@@ -75,7 +75,7 @@ class ResolvedRun(ApiModel):
     tool_digests: dict[str, str] = Field(default_factory=dict)
     """Digest of what the policy sees of each tool (name, description, arguments), by its name."""
     plugin_digests: dict[str, str] = Field(default_factory=dict)
-    """Digest of the files of each plugin, by its path in the run's code."""
+    """Digest of the files of each plugin, by its path in the run's code, or of its image, by its container's name."""
     bad_records: int = Field(default=0, ge=0)
     """Records of the training data that cannot be used and are left out (`onBadRecord: Skip`)."""
     left_out: tuple[int, ...] = ()

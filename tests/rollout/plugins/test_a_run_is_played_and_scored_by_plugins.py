@@ -132,8 +132,8 @@ def test_files_that_have_changed_are_refused_by_the_actor(place):
         require_planned_plugins(planned, spec_of(RUN), folders)
 
 
-def test_a_cluster_runs_no_plugin_yet():
-    fields = {"spec.train.environment.plugin", "spec.train.rewards[0].plugin"}
+def test_a_cluster_runs_no_plugins_folder():
+    fields = {"spec.train.environment.plugin.path", "spec.train.rewards[0].plugin.path"}
     assert {(one, "NotSupported") for one in fields} <= problems(RUN, "cluster")
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 from rollout_api.base import ApiModel, Name, OneOf, Real, Text, filled, many
 from rollout_api.v1alpha1.common import Builtin, ModelSource, Parameters, ParameterSource
 from rollout_api.v1alpha1.data import FilePath
+from rollout_api.v1alpha1.pods.pods import Resources
 
 Identifier = Annotated[
     str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
@@ -33,6 +34,58 @@ class PluginSource(ApiModel):
     """Folder of the run's code with its `plugin.yaml` (see `code`)."""
     parameters: Parameters = many(64, key="name")
     """What it is configured with, as text."""
+
+
+PluginName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+]
+
+
+PLUGINS_FOLDER = "/var/run/rollout/plugins"
+"""In a pod: a folder of each plugin's, which its container and the actor's share."""
+
+
+class PluginContainer(ApiModel):
+    """A plugin as an image, which a container beside each actor runs; in a cluster only."""
+
+    name: PluginName
+    """Its name, as it says itself (`name` of its `plugin.yaml`); two plugins of a run have two names."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    """Its image by digest, `...@sha256:...`, which the runtime's `allowed.images` names; its own entry point is run."""
+    resources: Resources | None = None
+    """What the container gets. Unset: a tenth of a processor and 256 MiB are reserved, and no limit is set."""
+
+    @property
+    def folder(self) -> str:
+        """Where its socket is, in its pod."""
+        return f"{PLUGINS_FOLDER}/{self.name}"
+
+    @property
+    def socket(self) -> str:
+        """Path of its Unix socket, in its pod."""
+        return f"{self.folder}/socket"
+
+
+class Plugin(OneOf):
+    """A plugin of the user's own, which runs in a process of its own: a folder on one machine, in a cluster a container."""
+
+    members: ClassVar[tuple[str, ...]] = ("path", "container")
+
+    path: FilePath | None = None
+    """Folder of the run's code with its `plugin.yaml` (see `code`); on one machine only."""
+    container: PluginContainer | None = None
+    """A container of the actors' pods; in a cluster only."""
+    parameters: Parameters = many(64, key="name")
+    """What it is configured with, as text."""
+
+    @property
+    def label(self) -> str:
+        """The name of its container, or of its folder."""
+        if self.container is not None:
+            return self.container.name
+        assert self.path is not None
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
 class Verifier(ApiModel):
@@ -102,8 +155,8 @@ class Environment(OneOf):
     """One that rollout ships: `single-turn`, `arithmetic`, `musique-search`, `treasure-hunt`, and, where the runtime has sandbox pods or on one machine, `code`."""
     python: PythonClass | None = None
     """An environment of the user's own."""
-    plugin: PluginSource | None = None
-    """A plugin of kind environment, in any language; on one machine only."""
+    plugin: Plugin | None = None
+    """A plugin of kind environment, in any language."""
     agent: Agent | None = None
     """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine, and where the runtime has sandbox pods."""
     tools: tuple[Name, ...] = many(64)
@@ -162,14 +215,14 @@ class Reward(OneOf):
     """One that rollout ships: `exact-match`, `math-verify`, `length`, `format`, `environment`, `judge`; on one machine, and where the runtime has sandbox pods, also `code-tests`."""
     python: PythonFunction | None = None
     """The user's own function."""
-    plugin: PluginSource | None = None
-    """A plugin of kind reward, in any language; on one machine only."""
+    plugin: Plugin | None = None
+    """A plugin of kind reward, in any language."""
     model: ModelSource | None = None
     """A reward model, such as the result of a run with `algorithm: {rm: {}}`."""
     judge: JudgeModel | None = None
     """A judge whose weights the actors load; by URL it is the builtin `judge`."""
     name: Name | None = None
-    """Its name in metrics. Unset: the builtin's, function's, plugin folder's or run's name."""
+    """Its name in metrics. Unset: the builtin's, function's, plugin's or run's name."""
     weight: Real = filled(1.0, ge=-1_000_000, le=1_000_000)
     """Factor in the sum; 0 only records it."""
     timeout_seconds: int = filled(60, ge=1, le=86_400)

@@ -53,7 +53,10 @@ func (p *plugin) Score(_ context.Context, asked *pb.ScoreRequest) (*pb.ScoreResp
 }
 
 func main() {
-	listener, err := net.Listen("unix", os.Getenv("ROLLOUT_PLUGIN_SOCKET"))
+	socket := os.Getenv("ROLLOUT_PLUGIN_SOCKET")
+	os.Remove(socket)    // of a process before, where a container is started again
+	syscall.Umask(0o007) // who calls is of the socket's group
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,6 +19,7 @@ from rollout_operator.kueue.resources import WORKLOADS
 from rollout_operator.run.render.inputs import (
     CACHE_VOLUME,
     MODELS,
+    PLUGIN,
     ROWS,
     Manifest,
     RoleReference,
@@ -217,6 +218,7 @@ def look_at_pod(spec: Manifest, account: str, allowed: Allowances) -> Iterator[F
         yield from _look_volume(volume, allowed)
     yield from _look_containers(spec)
     yield from _look_rows(spec, allowed)
+    yield from _look_plugins(spec)
     yield from _look_cache(spec)
 
 
@@ -243,6 +245,33 @@ def _look_rows(spec: Manifest, allowed: Allowances) -> Iterator[Fault]:
                 yield named, "no ledger, token, key or Secret", mount["mountPath"]
         if "--network" in container.get("command", ()) and not allowed.data_code_network:
             yield f"initContainers[{ROWS}].command", "no network", container["command"]
+
+
+def _look_plugins(spec: Manifest) -> Iterator[Fault]:
+    """The container of a plugin: an image by digest, a user of its own, and nothing of the pod but empty folders."""
+    volumes = {one["name"]: one for one in spec.get("volumes") or ()}
+    taken = {None, 0} | {_user(one, spec) for one in spec.get("containers") or ()}
+    for container in spec.get("initContainers") or ():
+        name = f"initContainers[{container['name']}]"
+        if not container["name"].startswith(PLUGIN):
+            continue
+        if (user := _user(container, spec)) in taken:
+            yield f"{name}.securityContext.runAsUser", "one of its own", user
+        taken.add(user)
+        for part, expected, found in _look_plugin(container, volumes):
+            yield f"{name}.{part}", expected, found
+
+
+def _look_plugin(container: Manifest, volumes: Mapping[str, Manifest]) -> Iterator[Fault]:
+    if "@sha256:" not in container["image"]:
+        yield "image", "an image by digest", container["image"]
+    for mount in container.get("volumeMounts") or ():
+        if volumes.get(mount["name"], {}).keys() != {"name", "emptyDir"}:
+            named = f"volumeMounts[{mount['name']}]"
+            yield named, "an empty folder of the pod's", mount["mountPath"]
+    for one in (*(container.get("env") or ()), *(container.get("envFrom") or ())):
+        if "value" not in one:
+            yield "env", "plain variables", one
 
 
 def _look_cache(spec: Manifest) -> Iterator[Fault]:

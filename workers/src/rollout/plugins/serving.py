@@ -45,7 +45,7 @@ from rollout.plugins.served.rows import RowService
 from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
-from rollout.plugins.sidecar.manifest import PluginManifest, read_plugin
+from rollout.plugins.sidecar.manifest import PluginFolder, read_plugin
 from rollout.plugins.sidecar.process import SOCKET
 from rollout.plugins.sidecar.wire import heard_message, told_turn
 from rollout.seams import Env, EnvBuilder
@@ -53,6 +53,8 @@ from rollout.turns import Action
 from rollout.types import Completion, Finish
 
 STOP_SECONDS = 2.0
+SOCKET_MODE = 0o660
+"""In a pod whoever calls is of another user, and of the socket's group."""
 NO_EPISODE = "unknown-episode"
 
 
@@ -69,7 +71,8 @@ def serve(
     if socket is None:
         sys.stderr.write(f"a plugin is started by rollout: rollout plugins test {Path.cwd()}\n")
         sys.exit(2)
-    manifest = read_plugin(Path.cwd()).manifest
+    plugin = read_plugin(Path.cwd())
+    manifest = plugin.manifest
     given = {
         "reward": reward,
         "environment": environment,
@@ -80,19 +83,21 @@ def serve(
     kinds = [kind for kind, one in given.items() if one is not None]
     if kinds != [manifest.kind]:
         raise SpecError(f"serve({', '.join(kinds)}): plugin.yaml says kind {manifest.kind}")
-    asyncio.run(_serve(socket, manifest, _SERVICES[manifest.kind](given[manifest.kind])))
+    asyncio.run(_serve(socket, plugin, _SERVICES[manifest.kind](given[manifest.kind])))
 
 
-async def _serve(socket: str, manifest: PluginManifest, service: Served) -> None:
+async def _serve(socket: str, plugin: PluginFolder, service: Served) -> None:
+    kind = plugin.manifest.kind.capitalize()
     server = grpc.aio.server(options=CHANNEL)
     server.add_generic_rpc_handlers(
         (
             _handlers("grpc.health.v1.Health", {"Check": (_check, health_pb2.HealthCheckRequest)}),
-            _handlers("rollout.plugin.v1.Plugin", _common(manifest, service)),
-            _handlers(f"rollout.plugin.v1.{manifest.kind.capitalize()}", service.methods),
+            _handlers("rollout.plugin.v1.Plugin", _common(plugin, service)),
+            _handlers(f"rollout.plugin.v1.{kind}", service.methods),
         )
     )
     server.add_insecure_port(f"unix:{socket}")
+    os.chmod(socket, SOCKET_MODE)  # noqa: PTH101 - a Path is not for event loops
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)
@@ -124,7 +129,9 @@ async def _check(_: Any) -> Frame:
     return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
 
-def _common(manifest: PluginManifest, service: Served) -> Methods:
+def _common(plugin: PluginFolder, service: Served) -> Methods:
+    manifest = plugin.manifest
+
     async def describe(request: contract.DescribeRequest) -> Frame:
         del request
         return contract.DescribeResponse(
@@ -136,7 +143,7 @@ def _common(manifest: PluginManifest, service: Served) -> Methods:
 
     async def configure(request: contract.ConfigureRequest) -> Frame:
         try:
-            service.configure(dict(request.parameters))
+            service.configure(plugin.configure(dict(request.parameters)))
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
             return contract.ConfigureResponse(failure=told_failure(error))
         return contract.ConfigureResponse()

@@ -13,7 +13,7 @@ from rollout.rewards.builtins import COUNTS, build_builtin
 from rollout.rewards.pipeline import RewardPipeline
 from rollout.rewards.source import PassMark, RewardSource
 from rollout_api.checks.environment.rewards import reward_name
-from rollout_api.v1alpha1.environment import JudgeModel, PluginSource, PythonFunction, Reward
+from rollout_api.v1alpha1.environment import JudgeModel, Plugin, PythonFunction, Reward
 
 DEADLINE_SHARE = 0.9
 """Of a batch's time some builtins may spend on waiting: then they say themselves whom they could not score."""
@@ -147,7 +147,7 @@ def _own_fields(reward: Reward, name: str, given: Mapping[str, str]) -> dict[str
     return found
 
 
-def _plugin(reward: Reward, source: PluginSource, folders: Sequence[Path]) -> RewardSource:
+def _plugin(reward: Reward, source: Plugin, folders: Sequence[Path]) -> RewardSource:
     from rollout.plugins.sidecar.named import open_plugin, reward_argument
 
     name = reward_name(reward)

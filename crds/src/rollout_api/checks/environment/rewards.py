@@ -159,7 +159,7 @@ def reward_name(reward: Reward) -> str:
     if reward.python:
         return reward.python.function
     if reward.plugin:
-        return reward.plugin.path.rstrip("/").rsplit("/", 1)[-1]
+        return reward.plugin.label
     return reward.chosen
 
 

@@ -15,6 +15,7 @@ from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.data import Data, Output
+from rollout_api.v1alpha1.environment import PluginContainer
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.pods.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.pods.pods import PodSettings, Toleration
@@ -90,7 +91,7 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
     match model:
         case PodSettings():
             yield from _pods(model, path, lists)
-        case Vllm(image=str(image)) | ServedVllm(image=str(image)):
+        case Vllm(image=str(image)) | ServedVllm(image=str(image)) | PluginContainer(image=image):
             yield from _image(image, f"{path}.image", lists)
         case CodeImage():
             yield from _image(model.reference, f"{path}.reference", lists)

@@ -3,6 +3,7 @@
 // The contract is read as it is from plugin.proto, which build.sh writes with `rollout plugins contract`.
 import * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
+import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const MESSAGE_BYTES_MAX = 64 << 20;
@@ -81,8 +82,10 @@ server.addService(service(services("health.proto"), "grpc.health.v1.Health"), {
   check: (_: Call<object>, answer: Answer) => answer(null, { status: SERVING }),
 });
 process.on("SIGTERM", () => server.tryShutdown(() => process.exit(0)));
-const socket = `unix:${process.env["ROLLOUT_PLUGIN_SOCKET"]}`;
-server.bindAsync(socket, grpc.ServerCredentials.createInsecure(), (error) => {
+const socket = process.env["ROLLOUT_PLUGIN_SOCKET"] ?? "";
+rmSync(socket, { force: true }); // of a process before, where a container is started again
+process.umask(0o007); // who calls is of the socket's group
+server.bindAsync(`unix:${socket}`, grpc.ServerCredentials.createInsecure(), (error) => {
   if (error !== null) {
     console.error(error.message);
     process.exit(1);

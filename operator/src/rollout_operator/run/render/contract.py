@@ -60,6 +60,8 @@ PURGE_ORDER, PURGE_WORK = "ROLLOUT_PURGE_ORDER", "ROLLOUT_PURGE_WORK"
 ROWS_COMMAND = ["python", "-m", "rollout.entrypoints.rows", "--socket", ROWS_SOCKET]
 ROWS_NETWORK = ["--network", "pod"]
 """Left out, the container closes the network before it does anything else."""
+PLUGIN_SOCKET = "ROLLOUT_PLUGIN_SOCKET"
+"""Where a plugin is told what to serve on, as on one machine."""
 PLACE_PLUGIN = ["rollout", "place-plugin", f"{ENGINE_FOLDER}/plugin"]
 ENGINE_COMMAND = ["python3", "-m", "rollout_vllm.launch", ENGINE_FOLDER]
 ENGINE_CHECK = ["python3", "-m", "rollout_vllm.launch", "--check", ENGINE_FOLDER]

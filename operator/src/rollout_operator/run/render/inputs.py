@@ -17,6 +17,8 @@ Manifest = dict[str, Any]
 
 ROWS = "rows"
 """The container in the coordinator's pod that runs the author's data code."""
+PLUGIN = "plugin-"
+"""Begins the name of a container that is a plugin, in an actor's pod."""
 MODELS = "models"
 """The init container that fills the model cache."""
 CACHE_VOLUME = "cache"

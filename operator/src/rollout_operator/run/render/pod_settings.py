@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rollout_api import names
+from rollout_api.checks.environment.plugins import find_containers
 from rollout_api.fields.credentials import COORDINATOR_SECRETS
 from rollout_api.v1alpha1.common import EnvRole, RunEnvVar
 from rollout_api.v1alpha1.pods.pods import PodSettings
-from rollout_operator.run.render.inputs import ROWS, Inputs, Manifest
+from rollout_operator.run.render.inputs import PLUGIN, ROWS, Inputs, Manifest
 from rollout_operator.run.render.layers import (
     PodLayers,
     build_spread,
@@ -118,10 +119,18 @@ def build_annotations(inputs: Inputs, role: names.Role) -> dict[str, str]:
     """Annotations of the pods; learners are not to be moved for the sake of bin packing."""
     keep = _KEEP_LEARNERS if role == "learner" else {}
     found = merge_annotations(layers_of(inputs, role), keep)
-    if role == "coordinator" and inputs.spec.brings_data_code:
-        skipped = [one for one in (found.get(_NO_IDENTITY, ""), ROWS) if one]
+    if strangers := _strangers(inputs, role):
+        skipped = [one for one in (found.get(_NO_IDENTITY, ""), *strangers) if one]
         found[_NO_IDENTITY] = ",".join(skipped)
     return found
+
+
+def _strangers(inputs: Inputs, role: names.Role) -> list[str]:
+    """Containers beside the role's own that have no identity of ours."""
+    if role == "coordinator":
+        return [ROWS] if inputs.spec.brings_data_code else []
+    plugins = find_containers(inputs.spec) if role == "actor" else ()
+    return [f"{PLUGIN}{one.label}" for one in plugins]
 
 
 def build_labels(inputs: Inputs, role: names.Role) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rollout_api import names
+from rollout_api.checks.environment.plugins import find_containers
 from rollout_api.v1alpha1.runtime import RoleTemplate, RuntimeSpec
 from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import (
     CACHE_VOLUME,
     MODELS,
+    PLUGIN,
     ROWS,
     Inputs,
     Manifest,
@@ -113,6 +116,8 @@ def _init_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
         found.append(_place_models(inputs, role, mounts))
     if role == "coordinator" and inputs.spec.brings_data_code:
         found.append(_rows(inputs, mounts))
+    if role == "actor":
+        found += _plugins(inputs, mounts)
     return found
 
 
@@ -121,7 +126,7 @@ def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Mani
     needed = [
         replace(one, read_only=False) if one.name == CACHE_VOLUME else one
         for one in mounts
-        if one.main and one.name not in ("engine", "shm", "code")
+        if one.main and not one.plugin and one.name not in ("engine", "shm", "code")
     ]
     return {
         "name": MODELS,
@@ -166,6 +171,39 @@ def _rows(inputs: Inputs, mounts: list[Mount]) -> Manifest:
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _plugins(inputs: Inputs, mounts: list[Mount]) -> Iterator[Manifest]:
+    """Each plugin serves for as long as its actor works, and is started again where it ends.
+
+    A user of its own, and no variable, token, key, code or model of the run's: a socket, and scratch space.
+    """
+    first = rows_user(build_security(inputs, "actor")) + 1
+    for index, plugin in enumerate(find_containers(inputs.spec)):
+        assert plugin.container is not None
+        yield {
+            "name": f"{PLUGIN}{plugin.container.name}",
+            "image": plugin.container.image,
+            **_pull_policy(inputs),
+            "restartPolicy": "Always",
+            "env": [
+                {"name": contract.PLUGIN_SOCKET, "value": plugin.container.socket},
+                {"name": "HOME", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+            ],
+            "resources": plain(plugin.container.resources) or SIDE_RESOURCES,
+            "securityContext": {
+                **CONTAINED,
+                "runAsNonRoot": True,
+                "runAsUser": first + index,
+                "runAsGroup": first + index,
+            },
+            "volumeMounts": [
+                replace(one, read_only=False).mount()
+                for one in mounts
+                if one.plugin == plugin.container.name
+            ],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
 
 
 def rows_user(security: Manifest) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rollout_api import names
+from rollout_api.checks.environment.plugins import find_containers
 from rollout_api.v1alpha1.inference.endpoint import ApiKey
 from rollout_api.v1alpha1.runtime import ModelCache, Volume
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import CACHE_VOLUME, Inputs, Manifest
+from rollout_operator.run.render.inputs import CACHE_VOLUME, PLUGIN, Inputs, Manifest
 from rollout_operator.run.render.layers import plain
 from rollout_operator.run.render.pod_settings import shared_memory
 
@@ -29,6 +30,7 @@ class Mount:
 
     ``further``: the platform's, from its runtime; every container of the pod sees it, but the one for data code no
     credentials. ``rows``: how that container sees it (``r``, ``rw``, or not at all). ``main``: whether the role's does.
+    ``plugin``: the plugin whose container sees it, and may write there.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Mount:
     further: bool = False
     rows: Literal["", "r", "rw"] = ""
     main: bool = True
+    plugin: str = ""
 
     def volume(self) -> Manifest:
         """The pod's entry."""
@@ -107,6 +110,8 @@ def build_mounts(inputs: Inputs, role: names.Role, configuration: str) -> list[M
     if inputs.has_server(role):
         folder = {"emptyDir": {"medium": "Memory"}}
         mounts.append(Mount(name="engine", path=contract.ENGINE_FOLDER, source=folder, engine=True))
+    if role == "actor":
+        mounts += _plugins(inputs)
     apart = role == "coordinator" and inputs.spec.brings_data_code
     code = [replace(one, main=not apart) for one in _code(inputs)]
     mounts += [*code, *map(further, inputs.template(role).volumes)]
@@ -121,6 +126,17 @@ def _rows(inputs: Inputs) -> Iterator[Mount]:
     if inputs.spec.code is not None and inputs.spec.code.wheel is not None:
         wheel = {"emptyDir": {"sizeLimit": WHEEL_SIZE}}
         yield Mount(name="wheel", path=contract.WHEEL_FOLDER, source=wheel, rows="r")
+
+
+def _plugins(inputs: Inputs) -> Iterator[Mount]:
+    """The folder of each plugin's socket, which the actor only reads, and the plugin's scratch space."""
+    for plugin in find_containers(inputs.spec):
+        assert plugin.container is not None
+        name, folder = plugin.container.name, plugin.container.folder
+        socket = {"emptyDir": {"sizeLimit": SOCKET_SIZE}}
+        yield Mount(name=f"{PLUGIN}{name}", path=folder, source=socket, read_only=True, plugin=name)
+        scratch = {"emptyDir": {}}
+        yield Mount(name=f"scratch-{name}", path="/tmp", source=scratch, main=False, plugin=name)  # noqa: S108 - a volume of the pod
 
 
 def _run_folder(inputs: Inputs, role: names.Role) -> Mount:

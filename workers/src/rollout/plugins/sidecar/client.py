@@ -1,4 +1,4 @@
-"""Calls of a plugin: started at the first one, started again when it has died, bounded in time, size and number.
+"""Calls of a plugin: started (or met) at the first one, again when it has died, bounded in time, size and number.
 
 Safe from threads; ``ask_soon`` is the same from an event loop. What a plugin's process or socket does is
 InfrastructureError, a broken contract PluginError, and a plugin that does not come up, or dies too often, SpecError.
@@ -20,9 +20,9 @@ from google.protobuf.message import Message as Frame
 from grpc_health.v1 import health_pb2
 
 from rollout.errors import InfrastructureError, PluginError, SpecError
+from rollout.plugins.sidecar.container import Opened, open_process
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
-from rollout.plugins.sidecar.manifest import CONTRACT, PluginFolder
-from rollout.plugins.sidecar.process import PluginProcess
+from rollout.plugins.sidecar.manifest import CONTRACT
 from rollout.plugins.sidecar.slots import CallSlots
 
 BYTES_MAX = 64 << 20
@@ -78,8 +78,8 @@ class PluginTimeout(InfrastructureError):  # noqa: N818 - what happened, as Time
 class _Running:
     """A process that has been configured, and the channel to it."""
 
-    def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
-        self.process = PluginProcess(plugin)
+    def __init__(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
+        self.process = open_process(plugin)
         self.channel = grpc.insecure_channel(f"unix:{self.process.socket}", options=CHANNEL)
         self._methods: dict[str, Any] = {}
         try:
@@ -103,23 +103,24 @@ class _Running:
         self.channel.close()
         self.process.end()
 
-    def _begin(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+    def _begin(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
         self._await_health(plugin)
+        self.process.meet()
         asked = contract.DescribeRequest(contract_min=CONTRACT, contract_max=CONTRACT)
         said = self._ask_first(DESCRIBE, asked, plugin)
         wanted = plugin.manifest
         for field in ("contract", "name", "version", "kind"):
-            if getattr(said, field) != getattr(wanted, field):
+            if getattr(wanted, field) not in ("", getattr(said, field)):
                 raise SpecError(
                     f"plugin {plugin.title}: its process says {field} {getattr(said, field)!r},"
-                    f" plugin.yaml says {getattr(wanted, field)!r}"
+                    f" {plugin.told_by} says {getattr(wanted, field)!r}"
                 )
         request = contract.ConfigureRequest(parameters=parameters)
         configured = self._ask_first(CONFIGURE, request, plugin)
         if configured.HasField("failure"):
             raise SpecError(f"plugin {plugin.title}: {configured.failure.message}")
 
-    def _await_health(self, plugin: PluginFolder) -> None:
+    def _await_health(self, plugin: Opened) -> None:
         until = time.monotonic() + plugin.manifest.start_seconds
         while not self._is_healthy(plugin):
             if not self.process.is_alive:
@@ -132,7 +133,7 @@ class _Running:
                 )
             time.sleep(POLL_SECONDS)
 
-    def _is_healthy(self, plugin: PluginFolder) -> bool:
+    def _is_healthy(self, plugin: Opened) -> bool:
         if not Path(self.process.socket).exists():
             return False
         try:
@@ -144,7 +145,7 @@ class _Running:
             return False
         return health.status == health_pb2.HealthCheckResponse.SERVING
 
-    def _ask_first(self, call: PluginCall, request: Frame, plugin: PluginFolder) -> Any:
+    def _ask_first(self, call: PluginCall, request: Frame, plugin: Opened) -> Any:
         try:
             return self.method(call)(request, timeout=SHORT_SECONDS)
         except grpc.RpcError as error:
@@ -156,7 +157,7 @@ class _Running:
 class PluginClient:
     """One plugin with its parameters. ``close`` when done; a client that is thrown away ends with its process."""
 
-    def __init__(self, plugin: PluginFolder, given: Mapping[str, str]) -> None:
+    def __init__(self, plugin: Opened, given: Mapping[str, str]) -> None:
         self.plugin = plugin
         self._parameters = plugin.configure(given)
         self._lock = threading.Lock()
@@ -188,7 +189,8 @@ class PluginClient:
             except TimeoutError as error:
                 raise self._busy() from error
             try:
-                return running.method(call)(request, timeout=max(0.0, until - time.monotonic()))
+                answer = running.method(call)(request, timeout=max(0.0, until - time.monotonic()))
+                return self._require_own(running, call, answer)
             except grpc.RpcError as error:
                 self._require_another_try(running, call, error, left)
             finally:
@@ -217,7 +219,8 @@ class PluginClient:
                 raise self._busy() from error
             try:
                 left_seconds = min(seconds, max(0.0, until - time.monotonic()))
-                return await _answer(running.method(call).future(request, timeout=left_seconds))
+                asked = running.method(call).future(request, timeout=left_seconds)
+                return self._require_own(running, call, await _answer(asked))
             except grpc.RpcError as error:
                 await asyncio.to_thread(self._require_another_try, running, call, error, left)
             finally:
@@ -267,6 +270,12 @@ class PluginClient:
         if code in BUSY or code is grpc.StatusCode.CANCELLED:
             raise InfrastructureError(self._say(f"{call.path}: {_words(error)}")) from error
         raise PluginError(self._say(f"{call.path}: {_words(error)}")) from error
+
+    def _require_own(self, running: _Running, call: PluginCall, answer: Any) -> Any:
+        """The answer, where it is of the process that has been configured."""
+        if not running.process.answered():
+            raise InfrastructureError(self._say(f"was started afresh during {call.path}"))
+        return answer
 
     def _say(self, words: str) -> str:
         return f"plugin {self.plugin.title} {words}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from rollout.errors import PluginError
 from rollout.plugins.sidecar.client import CLOSE, SHORT_SECONDS, START, STEP, PluginClient
+from rollout.plugins.sidecar.container import Opened
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
-from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.wire import heard_turn, row_json, told_message
 from rollout.seams import DataSource
 from rollout.turns import Action, Ending, State
@@ -59,7 +59,7 @@ class SidecarEpisode:
 class SidecarBuilder:
     """Builds episodes of one plugin, which is started at the first one; the rows are the run's."""
 
-    def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+    def __init__(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
         self._client = PluginClient(plugin, parameters)
 
     def source(self, split: str, seed: int) -> DataSource | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from blake3 import blake3
@@ -71,6 +71,8 @@ class PluginFolder:
 
     folder: Path
     manifest: PluginManifest
+    told_by: ClassVar[str] = FILE
+    """Who says what it is."""
 
     @cached_property
     def digest(self) -> str:

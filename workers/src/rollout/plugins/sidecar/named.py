@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import overload
 
 from rollout.errors import SpecError
+from rollout.plugins.sidecar.container import Opened, PluginImage, image_of
 from rollout.plugins.sidecar.lock import require_locked
 from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
 from rollout_api.checks.environment.plugins import find_plugins
-from rollout_api.v1alpha1.environment import PluginSource
+from rollout_api.v1alpha1.environment import Plugin, PluginSource
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 
+@overload
 def open_plugin(
     source: PluginSource, kind: Kind, folders: Sequence[Path], what: str
-) -> PluginFolder:
-    """The plugin in the first of ``folders`` that has it. Raises SpecError for none, another kind and wrong parameters."""
-    plugin = read_plugin(_find(source.path, folders, what) / source.path)
+) -> PluginFolder: ...
+@overload
+def open_plugin(source: Plugin, kind: Kind, folders: Sequence[Path], what: str) -> Opened: ...
+def open_plugin(
+    source: PluginSource | Plugin, kind: Kind, folders: Sequence[Path], what: str
+) -> Opened:
+    """The plugin of a container, or in the first of ``folders`` that has it.
+
+    Raises SpecError for none, another kind and wrong parameters.
+    """
     if find_spec("grpc_health") is None:
         raise SpecError(f"{what}: a plugin needs gRPC: pip install 'rollout-rl[plugins]'")
+    if isinstance(source, Plugin) and source.container is not None:
+        return image_of(source.container, kind)
+    assert source.path is not None
+    plugin = read_plugin(_find(source.path, folders, what) / source.path)
     if plugin.manifest.kind != kind:
         raise SpecError(
             f"{what}: plugin {plugin.title} is of kind {plugin.manifest.kind}, not {kind}"
@@ -31,15 +46,19 @@ def open_plugin(
     return plugin
 
 
-def parameters_of(source: PluginSource) -> dict[str, str]:
+def parameters_of(source: PluginSource | Plugin) -> dict[str, str]:
     """What a manifest configures it with."""
     return {one.name: one.value for one in source.parameters}
 
 
-def reward_argument(plugin: PluginFolder, source: PluginSource, timeout_seconds: float) -> str:
+def reward_argument(plugin: Opened, source: PluginSource | Plugin, timeout_seconds: float) -> str:
     """What the process that runs the reward is told (``reward.PluginReward``)."""
     told = {
-        "folder": str(plugin.folder),
+        **(
+            {"container": asdict(plugin)}
+            if isinstance(plugin, PluginImage)
+            else {"folder": str(plugin.folder)}
+        ),
         "parameters": parameters_of(source),
         "timeout_seconds": timeout_seconds,
     }
@@ -47,12 +66,16 @@ def reward_argument(plugin: PluginFolder, source: PluginSource, timeout_seconds:
 
 
 def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, str]:
-    """Digest of each plugin's folder, by its path in the run's code.
+    """Digest of each plugin's folder, by its path in the run's code, or of its image, by its container's name.
 
     Raises SpecError, also for one that is not what ``plugins.lock`` beside it says, where there is one.
     """
     found: dict[str, str] = {}
     for field, source in find_plugins(spec):
+        if isinstance(source, Plugin) and source.container is not None:
+            found[source.container.name] = source.container.image.rpartition("@")[2]
+            continue
+        assert source.path is not None
         root = _find(source.path, folders, field)
         plugin = read_plugin(root / source.path)
         require_locked(source.path, plugin, root)

@@ -72,6 +72,13 @@ class PluginProcess:
         """Of its keeper, whose child runs it."""
         return self._keeper.pid
 
+    def meet(self) -> None:
+        """It is ours, and known by that."""
+
+    def answered(self) -> bool:
+        """An answer at its socket is its own, whether it has ended since or not."""
+        return True
+
     def describe_end(self) -> str:
         """How it ended, and what it wrote last."""
         code = self._keeper.poll()

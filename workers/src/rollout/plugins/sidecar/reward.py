@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rollout.errors import PluginError, UnscoredRows
 from rollout.plugins.sidecar.client import SCORE, SUITE_SCORE, PluginClient
+from rollout.plugins.sidecar.container import PluginImage
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import read_plugin
 from rollout.plugins.sidecar.wire import heard_numbers, row_json, told_message
@@ -23,7 +24,8 @@ class PluginReward:
     def __init__(self, plugin: str) -> None:
         told = json.loads(plugin)
         self._seconds = DEADLINE_SHARE * told["timeout_seconds"]
-        opened = read_plugin(Path(told["folder"]))
+        contained = told.get("container")
+        opened = PluginImage(**contained) if contained else read_plugin(Path(told["folder"]))
         self._call = SUITE_SCORE if opened.manifest.kind == "evaluation" else SCORE
         self._client = PluginClient(opened, told["parameters"])
         self._client.start()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rollout.errors import SpecError
 from rollout.plugins.sidecar.client import PluginClient
-from rollout.plugins.sidecar.manifest import LEFT_OUT, PluginFolder, read_plugin
+from rollout.plugins.sidecar.container import Opened
+from rollout.plugins.sidecar.manifest import LEFT_OUT, read_plugin
 
 Stamp = frozenset[tuple[str, int, int]]
 LINK_CHARACTERS_MAX = 100
@@ -85,7 +86,7 @@ class PluginServer:
             self._link.unlink()
 
 
-def _title(plugin: PluginFolder) -> str:
+def _title(plugin: Opened) -> str:
     return f"plugin {plugin.title}"
 
 

@@ -21,6 +21,7 @@ from rollout.plugins.sidecar.client import (
     PluginClient,
     PluginTimeout,
 )
+from rollout.plugins.sidecar.container import Opened
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.wire import failure_of, heard_numbers, heard_tool, row_json
@@ -131,7 +132,7 @@ def heard_tools(plugin: PluginFolder, said: contract.ListResponse) -> tuple[Tool
         raise SpecError(f"plugin {plugin.title}: {error}") from error
 
 
-def heard_answer(plugin: PluginFolder, answer: contract.CallResponse) -> ToolAnswer:
+def heard_answer(plugin: Opened, answer: contract.CallResponse) -> ToolAnswer:
     """What a call gave; its numbers behind the plugin's name. Raises PluginError, InfrastructureError."""
     if answer.HasField("failure"):
         raise failure_of(answer.failure)
