@@ -3,7 +3,8 @@
 `timing.py build/junit/unit.xml`: the twenty slowest files and every folder's sum; the tier is the file's name. `--enforce`:
 fails where the quick tests of a folder took over 110 % of their budget in that tier (budgets.toml, seconds on two
 cores), or have none while other folders of the tier do. `--write`: the budgets of the folders in these files as they
-were measured. Slow tests are shown and have no budget: how long they take is theirs to say.
+were measured. `--amend`: of those alone that have none or took more, as they would have taken at the pace of the
+budgets that hold: a busy machine says that, too. Slow tests are shown and have no budget: how long they take is theirs to say.
 
 Folders are each other's measure: where the machine is slow or busy, most of them take longer than their budgets, and each
 is held against what the middle one takes. What a whole session shares, such as a cluster, is nobody's: whose test asks
@@ -89,6 +90,21 @@ def find_pace(sums: Mapping[str, float], budgets: Mapping[str, float]) -> float:
     return max(1.0, median(shares)) if len(shares) >= FOLDERS_MIN else 1.0
 
 
+def is_over(seconds: float, budget: float, pace: float) -> bool:
+    """Whether a folder took more than it may on a machine of this pace."""
+    return seconds > pace * max(budget * OVER, budget + SPARE_SECONDS)
+
+
+def find_amended(sums: Mapping[str, float], budgets: Mapping[str, float]) -> dict[str, float]:
+    """Budgets of the folders that have none or took more, at the pace of those that hold."""
+    pace = find_pace(sums, budgets)
+    return {
+        folder: seconds / pace
+        for folder, seconds in sums.items()
+        if folder not in budgets or is_over(seconds, budgets[folder], pace)
+    }
+
+
 def find_overdrawn(sums: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
     """What is wrong in a tier, one line a folder."""
     lines, pace = [], find_pace(sums, budgets)
@@ -96,7 +112,7 @@ def find_overdrawn(sums: Mapping[str, float], budgets: Mapping[str, float]) -> l
         budget = budgets.get(folder, 0.0) * pace
         if folder not in budgets:
             lines.append(f"{folder}: {seconds:.0f} s and no budget: write one into {BUDGETS.name}")
-        elif seconds > max(budget * OVER, budget + SPARE_SECONDS * pace):
+        elif is_over(seconds, budgets[folder], pace):
             lines.append(
                 f"{folder}: {seconds:.0f} s of {budget:.0f} s: make tests quicker, or say in "
                 f"{BUDGETS.name} why it takes more"
@@ -158,9 +174,18 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--enforce", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--amend", action="store_true")
     given = parser.parse_args(words)
     if given.write:
         write_budgets({report.stem: sum_quick(report) for report in given.reports})
+    if given.amend:
+        there = load_budgets()
+        write_budgets(
+            {
+                one.stem: find_amended(sum_quick(one), there.get(one.stem, {}))
+                for one in given.reports
+            }
+        )
     budgets, wrong = load_budgets(), []
     for report in given.reports:
         of_tier = budgets.get(report.stem, {})

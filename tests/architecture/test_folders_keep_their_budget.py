@@ -174,6 +174,19 @@ def test_budgets_that_are_written_keep_the_words_above_the_other_folders_and_the
     }
 
 
+def test_amended_budgets_hold_for_the_run_that_amended_them_and_leave_the_others():
+    """On a machine of twice the seconds: a folder that took more and one without a budget get what they take on a quiet one."""
+    budgets = {"tests/a": 100.0, "tests/b": 50.0, "tests/c": 30.0, "tests/slower": 20.0}
+    sums = {"tests/a": 200.0, "tests/b": 104.0, "tests/c": 60.0, "tests/slower": 90.0, "e2e": 8.0}
+
+    amended = timing.find_amended(sums, budgets)
+
+    pace = timing.find_pace(sums, budgets)
+    assert amended == {"tests/slower": 90.0 / pace, "e2e": 8.0 / pace}
+    assert timing.find_overdrawn(sums, budgets | amended) == []
+    assert timing.find_overdrawn(sums, budgets) != []
+
+
 def test_a_folders_tiers_have_budgets_of_their_own(tmp_path, monkeypatch, capsys):
     """Seconds of unit tests are not excused by what the folder may take for processes."""
     monkeypatch.setattr(
