@@ -23,7 +23,7 @@ while True:
             asked, create = {"prompt": "3+4="}, client.completions.with_raw_response.create
         raw = create(model=model, max_tokens=4, user=f"u{turn % 40}", **asked)
         told = {"code": raw.status_code, "user": turn % 40, "digest": raw.headers["x-rollout-weights-digest"]}
-        told["answers"] = len(raw.parse().choices)
+        told["answers"], told["model"] = len(raw.parse().choices), raw.parse().model
     except Exception as error:
         told["error"] = f"{type(error).__name__}: {error}"[:300]
     print(json.dumps(told), flush=True)

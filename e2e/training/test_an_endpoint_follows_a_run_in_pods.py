@@ -25,10 +25,12 @@ ASKED_MIN = 10
 
 
 def build_run(runtime: str) -> dict[str, Any]:
+    # what a model that has learned nothing often writes, and often not: every step changes the weights
+    pattern = [{"name": "pattern", "value": "[0-4].*"}]
     train = {
-        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
+        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 4}},
         "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "rewards": [{"builtin": {"name": "format", "parameters": pattern}}],
         "sampling": {"maxNewTokens": 4},
         "maxSteps": 100_000,
     }
@@ -85,10 +87,10 @@ def _follow(stage: Stage, runtime: str, key: str) -> Seen:
     pods, following = [_uids(mine)], [mine.condition("Following")]
     kubectl.apply(build_client(mine.status()["url"], key, "chat"))
 
-    def digests() -> set[str]:
-        return {one["digest"] for one in read_told(kubectl) if "digest" in one}
+    def versions() -> set[str]:
+        return {one["model"] for one in read_told(kubectl) if "model" in one}
 
-    mine.until(lambda: len(digests()) > 1, "answers of a second version", TAKEN_SECONDS)
+    mine.until(lambda: len(versions()) > 1, "answers of a second version", TAKEN_SECONDS)
     policies = kubectl.get("networkpolicies", "-l", "rollout.dev/run=grpo")
     pods.append(_uids(mine))
 
@@ -114,10 +116,11 @@ def _uids(mine: WatchedEndpoint) -> set[str]:
 
 def test_answers_follow_the_run_by_digest_and_no_request_fails(seen: Seen):
     assert [one for one in seen.told if "error" in one] == []
-    digests = [one["digest"] for one in seen.told]
-    assert len(set(digests)) > 1
-    changes = [one for one, other in zip(digests, [*digests[1:], ""], strict=True) if one != other]
-    assert len(changes) == len(set(digests)), "one version after the other, none comes back"
+    steps = [int(one["model"].removeprefix("grpo@")) for one in seen.told]
+    assert steps == sorted(steps), "no version comes back"
+    digests = {(one["model"], one["digest"]) for one in seen.told}
+    assert len(digests) == len(set(steps)) > 1, "a version has one digest"
+    assert len({digest for _, digest in digests}) > 1, "the run has learned something meanwhile"
 
 
 def test_one_pod_has_answered_all_the_time(seen: Seen):
