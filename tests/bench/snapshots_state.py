@@ -18,6 +18,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from figures import Figure, level, ratio
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.learner.checkpoint import (
     AnchorPlace,
     CapturedState,
@@ -27,7 +28,7 @@ from rollout.learner.checkpoint import (
 )
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.records import AnchorManifest
-from rollout.objects.filesystem import FilesystemStore, fsync_folder
+from rollout.objects.filesystem import FilesystemStore
 from rollout.objects.named.folder import FolderObjects
 from rollout.snapshots.layers.contract import Moment
 from rollout.snapshots.layers.registry import TRAIN_STATE

@@ -13,7 +13,7 @@ from power import Disk
 from scenario import POWER_FIRST, build_scenario
 from simulate import run_scenario, simulate
 
-from rollout.objects import filesystem
+from rollout.common import atomic_files
 from rollout.objects.filesystem import FilesystemStore, write_atomically
 
 QUICK = range(POWER_FIRST, POWER_FIRST + 4)
@@ -47,7 +47,7 @@ def first_broken():
 
 def flush_folders_only(self, what):
     if isinstance(what, os.PathLike):
-        filesystem.fsync_folder(what)
+        atomic_files.fsync_folder(what)
 
 
 def flush_files_only(self, what):
@@ -107,7 +107,7 @@ def test_a_cut_empties_a_file_whose_name_alone_was_flushed(tmp_path, monkeypatch
     disk = Disk(tmp_path, spared="ledger")
     monkeypatch.setattr(os, "fsync", disk.fsync)
     (tmp_path / "torn").write_text("never flushed")
-    filesystem.fsync_folder(tmp_path)
+    atomic_files.fsync_folder(tmp_path)
 
     assert disk.cut() == 1
     assert (tmp_path / "torn").read_text() == ""

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.coordinator.rows import name_field
 from rollout.entrypoints.config import run_process
 from rollout.errors import DataError, SpecError

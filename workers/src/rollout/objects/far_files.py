@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import httpx
 from blake3 import blake3
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.errors import StoreError
-from rollout.objects.filesystem import CHUNK_BYTES, fail_on_disk, fsync_folder
+from rollout.objects.filesystem import CHUNK_BYTES, fail_on_disk
 from rollout.objects.places import BucketRemote
 from rollout.objects.retry import (
     Absent,

@@ -19,6 +19,7 @@ from typing import BinaryIO, NoReturn
 
 from blake3 import blake3
 
+from rollout.common.atomic_files import fsync_folder, replacing
 from rollout.errors import NoSpace, StoreError
 from rollout.objects.bulk import hash_file, name_parts, write_parts
 from rollout.objects.reading import ObjectFiles
@@ -221,36 +222,22 @@ class Incoming:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file by new content, durably: readers see the old bytes or the new. Raises StoreError."""
-
-    def write(file: BinaryIO) -> None:
+    with _replacing(path, durable=True) as file:
         file.write(data)
-
-    _replace(path, write)
 
 
 def copy_atomically(source: Path, target: Path, *, durable: bool = True) -> None:
     """Copy a file so that ``target`` appears whole. Raises StoreError."""
-
-    def write(file: BinaryIO) -> None:
-        with source.open("rb") as origin:
-            shutil.copyfileobj(origin, file, CHUNK_BYTES)
-
-    _replace(target, write, durable=durable)
+    with _replacing(target, durable=durable) as file, source.open("rb") as origin:
+        shutil.copyfileobj(origin, file, CHUNK_BYTES)
 
 
-def _replace(path: Path, write: Callable[[BinaryIO], None], *, durable: bool = True) -> None:
-    staged = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+@contextmanager
+def _replacing(path: Path, *, durable: bool) -> Iterator[BinaryIO]:
     try:
-        with staged.open("wb") as file:
-            write(file)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        staged.replace(path)
-        if durable:
-            fsync_folder(path.parent)
+        with replacing(path, durable=durable) as file:
+            yield file
     except OSError as error:
-        discard(staged)
         fail_on_disk("write", path, error)
 
 
@@ -270,15 +257,6 @@ def make_folder(folder: Path) -> None:
         fsync_folder(folder.parent)
     except OSError as error:
         fail_on_disk("make", folder, error)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make renames inside ``folder`` durable. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def fail_on_disk(verb: str, path: Path, error: OSError) -> NoReturn:

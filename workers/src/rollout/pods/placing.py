@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rollout import errors
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.errors import RolloutError, SpecError
 from rollout_api.worker import WorkerOrder
 

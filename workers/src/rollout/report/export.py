@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
+from rollout.common.atomic_files import replacing
 from rollout.errors import StoreError
 from rollout.ledger.sql.reader import Reader
 from rollout.report.gather import open_ledger
@@ -62,38 +62,30 @@ def _provenance(ledger: Reader, what: What) -> dict[str, Any]:
 
 
 def _write(table: Table, path: Path, form: Format, provenance: Mapping[str, Any]) -> int:
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        rows = (_parquet if form == "parquet" else _jsonl)(table, work, provenance)
-        with work.open("rb") as file:
-            os.fsync(file.fileno())
-        work.replace(path)
-    finally:
-        work.unlink(missing_ok=True)
-    return rows
+    with replacing(path, durable=True) as file:
+        return (_parquet if form == "parquet" else _jsonl)(table, file, provenance)
 
 
-def _parquet(table: Table, path: Path, provenance: Mapping[str, Any]) -> int:
+def _parquet(table: Table, file: BinaryIO, provenance: Mapping[str, Any]) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = table.schema.with_metadata({"rollout": json.dumps(provenance)})
     total = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for rows in _regroup(table.batches):
             writer.write_table(pa.Table.from_pylist(rows, schema=schema), ROW_GROUP_ROWS)
             total += len(rows)
     return total
 
 
-def _jsonl(table: Table, path: Path, _provenance: Mapping[str, Any]) -> int:
+def _jsonl(table: Table, file: BinaryIO, _provenance: Mapping[str, Any]) -> int:
     names, total = table.schema.names, 0
-    with path.open("w", encoding="utf-8") as file:
-        for rows in _regroup(table.batches):
-            for row in rows:
-                found = {name: _finite(row.get(name)) for name in names}
-                file.write(json.dumps(found, ensure_ascii=False) + "\n")
-            total += len(rows)
+    for rows in _regroup(table.batches):
+        for row in rows:
+            found = {name: _finite(row.get(name)) for name in names}
+            file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
+        total += len(rows)
     return total
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.finite import finite
 from rollout.report.gather import gather

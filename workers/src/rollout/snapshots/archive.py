@@ -14,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
+from rollout.common.atomic_files import replacing
 from rollout.errors import SnapshotRefused, StoreError
-from rollout.objects.filesystem import discard, fail_on_disk, fsync_folder, make_folder
+from rollout.objects.filesystem import fail_on_disk, make_folder
 from rollout.seams import ObjectSource
 from rollout.snapshots.collection import pinned
 from rollout.snapshots.manifest import (
@@ -37,18 +38,10 @@ def write_archive(manifest: Manifest, source: ObjectSource, target: Path) -> int
         return _check_same(manifest, target)
     staged = target.with_name(f".{target.name}.partial")
     try:
-        with staged.open("wb") as file:
+        with replacing(target, durable=True, staged=staged) as file:
             _write_members(file, manifest, source)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(target)
-        fsync_folder(target.absolute().parent)
     except OSError as error:
-        discard(staged)
         fail_on_disk("write", target, error)
-    except BaseException:
-        discard(staged)
-        raise
     return target.stat().st_size
 
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.errors import SnapshotRefused, SpecError
-from rollout.objects.filesystem import fsync_folder
 from rollout.snapshots.manifest import Manifest, Signature
 
 SCHEME, KEY_BYTES = "ed25519", 32

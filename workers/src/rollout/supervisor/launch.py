@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader, require_ledger
 from rollout.objects.opening import require_place

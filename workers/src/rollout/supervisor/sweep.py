@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rollout.common.atomic_files import replace_text
 from rollout.common.parent_death import tied_argv
-from rollout.common.text_files import replace_text
 from rollout.errors import SpecError
 from rollout.runs.identity import spec_identity
 from rollout.runs.pipeline import find_output

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.coordinator.batch_run import (
     BATCH,
     BatchRows,
@@ -38,7 +39,6 @@ from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView
 from rollout.objects.bucket_files import BucketFiles, open_bucket_files
-from rollout.objects.filesystem import fsync_folder
 from rollout.types import Row
 from rollout_api.worker import WorkerConfig
 

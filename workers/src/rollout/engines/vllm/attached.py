@@ -11,7 +11,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.engines.vllm.command import VllmSettings, build_arguments, build_environment
 from rollout.engines.vllm.serving_command import (
     ServingSettings,

@@ -20,6 +20,7 @@ from typing import Annotated
 
 import msgspec
 
+from rollout.common.atomic_files import replacing
 from rollout.errors import SpecError
 
 PREFIX = "sk-rollout-"
@@ -231,10 +232,8 @@ class KeyFile:
     def _save(self, keys: list[ApiKey]) -> None:
         content = msgspec.json.encode(_Keys(keys=keys))
         self._decode(content)  # what could not be read again is not written
-        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        _write_private(fresh, content)
-        fresh.replace(self.path)
+        with replacing(self.path, durable=False, mode=0o600) as file:
+            file.write(content)
 
     def _secret(self) -> bytes:
         if not self._hashing.exists():

@@ -6,13 +6,13 @@ as a whole (a rename), so a reader sees one table or the next. Starts no engine,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from rollout.common.atomic_files import replacing
 from rollout.errors import SpecError
 from rollout.inference.engine_client import HTTP
 
@@ -88,9 +88,8 @@ def check_table(table: EndpointTable) -> EndpointTable:
 def write_table(path: Path, table: EndpointTable) -> None:
     """Replace the file. Raises SpecError for a table that means two things by one name."""
     content = msgspec.json.encode(check_table(table))
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
+    with replacing(path, durable=False) as file:
+        file.write(content)
 
 
 def read_table(path: Path) -> EndpointTable:

@@ -20,12 +20,12 @@ from typing import IO, Literal
 
 import msgspec
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.errors import LedgerError
 from rollout.ledger.formats import check_format
 from rollout.ledger.sqlite.opening import (
     check_damage,
     connect,
-    fsync_folder,
     lock_beside,
     read_format,
     refuse_network_file_system,

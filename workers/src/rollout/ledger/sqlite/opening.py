@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
-import os
 import sqlite3
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO
 
 import psutil
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.errors import LedgerBroken, LedgerError
 from rollout.ledger.formats import check_format, check_identity, list_migrations
 from rollout.ledger.records import RunIdentity
@@ -207,12 +207,3 @@ def _claim_identity(connection: sqlite3.Connection, path: Path, identity: RunIde
     check_identity(str(path), known, identity, "another folder")
     if said == 0 != identity.identity_format:
         connection.execute("UPDATE run SET identity_format = ?", (identity.identity_format,))
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollout.objects.filesystem import fail_on_disk, fsync_folder, make_folder
+from rollout.common.atomic_files import fsync_folder, replacing
+from rollout.objects.filesystem import fail_on_disk, make_folder
 from rollout.objects.named.contract import (
     NamedEntry,
     NamedObject,
@@ -111,15 +112,11 @@ class FolderObjects:
             there = _look(path)
             self._meet(name, tag, there)
             make_folder(path.parent)
-            staged = self._root / STAGED
-            with staged.open("wb") as file:
+            with replacing(path, durable=True, staged=self._root / STAGED) as file:
                 file.write(data)
                 file.flush()
                 _set_time(file.fileno(), there)
-                os.fsync(file.fileno())
                 written = os.fstat(file.fileno())
-            staged.replace(path)
-            fsync_folder(path.parent)
             return _tag(written)
 
     def _meet(self, name: str, tag: str | None, there: os.stat_result | None) -> None:

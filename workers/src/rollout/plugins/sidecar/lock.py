@@ -6,7 +6,6 @@ It lies in the folder of the run's code. Where one is there, a plugin that a run
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from rollout.common.atomic_files import replace_text
 from rollout.errors import SpecError
 from rollout.plugins.sidecar.manifest import FILE, LEFT_OUT, Kind, PluginFolder, read_plugin
 
@@ -102,10 +102,8 @@ def write_lock(folder: Path, lock: PluginLock) -> Path:
     ]
     text = f"{_HEAD}format: {lock.format}\nplugins:\n{''.join(lines)}"
     path = folder / LOCK
-    staged = path.with_name(f".{LOCK}.{os.getpid()}")
     try:
-        staged.write_text(text, "utf-8")
-        staged.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise SpecError(f"{path} cannot be written: {error}") from error
     return path

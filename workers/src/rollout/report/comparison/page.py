@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.report.comparison.panels import Curves, build_curves, plan_comparison, style_of
 from rollout.report.comparison.ranking import (
     HELD_OUT,

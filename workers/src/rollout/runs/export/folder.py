@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rollout.common.atomic_files import fsync_folder
 from rollout.errors import NoSpace, PlaceUnreachable, SpecError
-from rollout.objects.filesystem import fsync_folder
 
 SPARE_BYTES = 16 << 20
 """Room for configuration and tokenizer beside the weights."""

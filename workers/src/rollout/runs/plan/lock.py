@@ -10,7 +10,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from rollout.common.text_files import replace_text
+from rollout.common.atomic_files import replace_text
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.plan.build import Plan, build_plan

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from rollout.common.atomic_files import replace_text
 from rollout.common.bounded import UNREADABLE
-from rollout.common.text_files import replace_text
 from rollout.errors import SnapshotRefused
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits, Record, RunIdentity

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
 import re
 import secrets
 import time
@@ -18,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rollout.common.atomic_files import replacing
 from rollout.errors import SpecError
 from rollout.inference.gateway.batches.objects import ID_BYTES, FileBatch, StoredFile
 
@@ -156,13 +156,9 @@ class FileStore:
 
     def _save(self, record: R, into: dict[str, dict[str, R]]) -> None:
         path = self._record(record)
-        fresh = path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        staged = path.with_suffix(".new")
+        with replacing(path, durable=True, mode=0o600, staged=staged) as file:
             file.write(msgspec.json.encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
         into.setdefault(record.owner, {})[record.id] = record
 
     def _load(self, owner: Path) -> None:
