@@ -1,6 +1,7 @@
 """A user's function may raise, hang, die or lie: each is a RewardError, and the next batch works."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -254,6 +255,39 @@ def test_a_killed_parent_leaves_no_child(build, tmp_path):
         time.sleep(0.02)
 
     assert not _runs(child)
+
+
+STUCK_IN_C = """
+    import os, re
+    from pathlib import Path
+
+    def stuck(prompts, completions, rows):
+        path = Path(__file__).with_name("pid")
+        path.with_suffix(".new").write_text(str(os.getpid()))
+        path.with_suffix(".new").rename(path)
+        re.match("(a+)+$", "a" * 64 + "b")
+"""
+
+
+def test_a_killed_parent_leaves_no_child_that_hangs_in_c_and_lets_no_thread_run(tmp_path):
+    (tmp_path / "my_rewards.py").write_text(textwrap.dedent(STUCK_IN_C))
+    script = ORPHAN.replace("pid", "stuck", 1).format(tests=str(tmp_path), folder=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (tmp_path / "pid").exists():
+        time.sleep(0.02)
+    child = int((tmp_path / "pid").read_text())
+    try:
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and _runs(child):
+            time.sleep(0.02)
+        assert not _runs(child)
+    finally:
+        parent.stdin.close()
+        if _runs(child):
+            os.kill(child, signal.SIGKILL)
 
 
 def _runs(pid):

@@ -2,12 +2,14 @@
 
 Reads requests from one pipe and answers on another; what the user's code prints goes to stderr. On SIGUSR1 it
 shows its stacks in the log of whoever started it; on SIGUSR2 in what it printed itself, for the parent to read. Ends
-when its parent does: a thread watches a third pipe, so that even a hung function leaves no orphan.
+when its parent does: a thread watches a third pipe, and on Linux the kernel ends it when that closes, so that even a
+function that hangs in C and lets no thread run leaves no orphan.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     show_threads_on_signal(log)
     faulthandler.register(signal.SIGUSR2, all_threads=False)
+    _be_ended_with(alive)
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
         source = read_frame(requests, RewardSource)
@@ -43,6 +46,15 @@ def main(arguments: Sequence[str]) -> None:
         except EOFError:
             return
         _send(answers, _score(function, request, alone=not source.per_group))
+
+
+def _be_ended_with(alive: int) -> None:
+    """Have the kernel signal this process once the pipe's other end has closed: SIGIO, which ends a process (fcntl(2))."""
+    if sys.platform == "linux":
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(alive, fcntl.F_GETFL)
+        fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def _end_with_parent(alive: int) -> None:
