@@ -161,3 +161,23 @@ def last_error(text: str) -> str:
     """What a process said it died of, or nothing: its last ``error:`` line, or where a traceback ends."""
     found = [line for line in text.splitlines() if _LAST_WORDS.match(line)]
     return found[-1] if found else ""
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine runs; a zombie does not. One that this user may not look at is taken to run."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return pid > 0 and _is_hidden(pid)
+    return bool(status) and status[0] not in {"Z", "X"}
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process with this number, which ``/proc`` does not show everybody."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True

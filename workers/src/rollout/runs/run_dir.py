@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollout.common.child_processes import is_running
 from rollout.errors import SpecError
 
 RUNS_MAX = 100_000
@@ -188,7 +189,7 @@ class RunLock:
         deadline = time.monotonic() + leftovers_seconds_max
         while not _try_lock(descriptor):
             owner = _read_owner(descriptor)
-            if _is_alive(owner) or time.monotonic() > deadline:
+            if is_running(owner) or time.monotonic() > deadline:
                 os.close(descriptor)
                 raise SpecError(
                     f"{self._path.parent} is in use by process {owner}; stop that run first, "
@@ -216,7 +217,7 @@ def find_owner(run: RunDir) -> int | None:
         owner = _read_owner(descriptor)
     finally:
         os.close(descriptor)
-    return owner if _is_alive(owner) and _holds(owner, run.lock) else None
+    return owner if is_running(owner) and _holds(owner, run.lock) else None
 
 
 def _holds(pid: int, path: Path) -> bool:
@@ -242,12 +243,3 @@ def _read_owner(descriptor: int) -> int:
         return int(json.loads(os.pread(descriptor, 4096, 0)).get("pid", 0))
     except (ValueError, AttributeError):
         return 0
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether this process runs (a zombie does not)."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return bool(status) and status[0] not in {"Z", "X"}

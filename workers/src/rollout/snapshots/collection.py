@@ -21,6 +21,7 @@ import msgspec
 from msgspec import field
 
 from rollout.common.bounded import UNREADABLE
+from rollout.common.child_processes import is_running
 from rollout.errors import StoreError
 from rollout.ledger.records import Record
 from rollout.objects.named.contract import NamedObjects
@@ -183,19 +184,9 @@ def _wait_until_spared(named: NamedObjects, objects: Collection[str]) -> None:
 
 def _is_over(note: Pin | Condemned, now: float, seconds_max: float) -> bool:
     """Whether who wrote it can no longer be at work: dead on this machine, or past its time."""
-    if note.host == socket.gethostname() and note.pid != os.getpid() and not _lives(note.pid):
+    if note.host == socket.gethostname() and note.pid != os.getpid() and not is_running(note.pid):
         return True
     return now - note.at > seconds_max
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 def _write(named: NamedObjects, folder: str, note: Pin | Condemned) -> tuple[str, str]:
