@@ -181,6 +181,11 @@ RUNS: dict[str, Row] = {
     "spec.tracking[].mlflow": row("mlflow", "trackers"),
     "spec.tracking[].tensorboard": row("wandb", "trackers"),
     "spec.tracking[].jsonl": row("wandb", "trackers"),
+    "spec.tracking[].events": row(
+        "grpo",
+        "trackers",
+        edits={"spec.tracking": [{"events": {"uri": "pubsub://a-project/runs"}}]},
+    ),
     "spec.tracking[].plugin": row(
         "grpo",
         "trackers",

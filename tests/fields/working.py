@@ -35,6 +35,8 @@ from rollout.entrypoints.resolve import code_folders
 from rollout.entrypoints.resolve import resolve as look
 from rollout.environments.agents.build import build_agent
 from rollout.errors import RolloutError
+from rollout.events.build import open_event_trackers
+from rollout.events.cloud_events import EventSource
 from rollout.ledger.views import SampleView
 from rollout.models.roles import further_models
 from rollout.objects.opening import open_store
@@ -281,10 +283,14 @@ def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:
             config={},
             folders=code_folders(config.spec),
         )
-    for one in made:
+    told = open_event_trackers(
+        config.spec.tracking, place.folder / "tracking", EventSource(uid="uid", name="run")
+    )
+    for one in (*made, *told):
         one.close()
     return (
         [type(one).__name__ for one in made],
+        [one.target for one in told],
         [one._client._parameters for one in made if isinstance(one, PluginTracker)],
         calls,
         [str(call) for call in client.mock_calls if "MagicMock" not in str(call)],

@@ -18,6 +18,7 @@ from rollout.types import (
     Part,
     Row,
     RunEnd,
+    RunEvent,
     SampleProgress,
     WeightVersion,
 )
@@ -292,4 +293,13 @@ class Follower(Protocol):
     @property
     def trouble(self) -> str:
         """Why it takes nothing for now, in one line; empty where it does."""
+        ...
+
+
+@runtime_checkable
+class Announcer(Protocol):
+    """A tracker that is told of a run's events, too."""
+
+    def announce(self, events: Sequence[RunEvent]) -> None:
+        """Take those that are new, by their ids; those of before are told again. Never waits for a service."""
         ...

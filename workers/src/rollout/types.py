@@ -340,3 +340,12 @@ class RunEnd:
     kind: str
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that has come to be true of a run. ``ident`` within the run is the same however often it is found."""
+
+    ident: str
+    kind: str
+    data: Mapping[str, Any]

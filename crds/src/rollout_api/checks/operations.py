@@ -10,6 +10,7 @@ from rollout_api.checks.pods.pod_fields import (
     find_plain_secrets,
     find_taken_variables,
 )
+from rollout_api.fields.event_targets import FORMS, parse_event_target
 from rollout_api.problems import Problem, Severity
 from rollout_api.v1alpha1.common import EnvVar
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -187,6 +188,30 @@ def deadlines_are_ordered(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
         )
 
 
+def events_have_a_target(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A queue or topic that is none, and one that is named twice."""
+    seen: set[str] = set()
+    for index, item in enumerate(spec.tracking):
+        if item.events is None:
+            continue
+        field, uri = f"spec.tracking[{index}].events.uri", item.events.uri
+        if parse_event_target(uri) is None:
+            yield Problem(
+                field=field,
+                reason="InvalidValue",
+                message=f"{uri!r:.200} names no queue or topic",
+                fix=f"write {FORMS}, with the account's 12 digits",
+            )
+        elif uri in seen:
+            yield Problem(
+                field=field,
+                reason="DuplicateName",
+                message=f"{uri} is named twice, and would get each event twice",
+                fix="leave one of them out",
+            )
+        seen.add(uri)
+
+
 RULES = (
     warmup_fits,
     horizon_is_known,
@@ -202,4 +227,5 @@ RULES = (
     environment_names_are_free,
     secrets_are_not_plain,
     deadlines_are_ordered,
+    events_have_a_target,
 )

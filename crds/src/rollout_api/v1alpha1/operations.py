@@ -104,8 +104,16 @@ class JsonlFile(ApiModel):
     """One JSON object a step in `metrics.jsonl`; written in any case."""
 
 
+class RunEvents(ApiModel):
+    """A queue or topic of a cloud that is told when a run starts, takes a snapshot, has a new best version, is stuck, misses a gate and ends."""
+
+    uri: Uri
+    """`sqs://REGION/ACCOUNT/QUEUE`, `sns://REGION/ACCOUNT/TOPIC` or `pubsub://PROJECT/TOPIC`. A name that ends in `.fifo` keeps the order of a
+    run's events, as Pub/Sub does by ordering keys. Credentials are the coordinator's own."""
+
+
 class Tracking(OneOf):
-    """One place that metrics go to."""
+    """One place that metrics or events go to."""
 
     tensorboard: TensorBoard | None = None
     """Event files that TensorBoard reads."""
@@ -117,6 +125,8 @@ class Tracking(OneOf):
     """A file of JSON lines."""
     plugin: PluginSource | None = None
     """A plugin of kind `tracker`: a program of yours that is told of each step and of the end. It stops no run and holds none up."""
+    events: RunEvents | None = None
+    """A queue or topic that gets a run's events as CloudEvents, at least once and with ids. It stops no run and holds none up. Unproven on a cloud."""
 
 
 class Limits(ApiModel):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from rollout.clouds.contract import READERS, BucketPlace, Role
+from rollout_api.fields.event_targets import partition_of
 
 Access = Literal["read", "write"]
 RECORDED: Mapping[str, Mapping[Access, tuple[str, ...]]] = {
@@ -57,17 +58,11 @@ GCS_PERMISSIONS = {
     "objects.list": "storage.objects.list",
 }
 OF_GCS_BUCKET = frozenset({"storage.objects.list"})
-PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 def access_of(role: Role) -> Access:
     """Whether a role reads or writes a run's objects."""
     return "read" if role in READERS else "write"
-
-
-def partition_of(region: str | None) -> str:
-    """The first part of ARNs there."""
-    return next((p for start, p in PARTITIONS.items() if (region or "").startswith(start)), "aws")
 
 
 def s3_actions(role: Role) -> tuple[str, ...]:

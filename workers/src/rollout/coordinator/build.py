@@ -45,6 +45,8 @@ from rollout.coordinator.settings import SteadyTuning, Tuned, Tuning
 from rollout.data.cursor import total
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.statistics import summarise
+from rollout.events.build import open_event_trackers
+from rollout.events.cloud_events import EventSource
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import Limits as LedgerLimits
 from rollout.ledger.records import RunIdentity
@@ -188,15 +190,19 @@ def open_trackers(config: WorkerConfig, live: LiveSettings) -> Sequence[Tracker]
     if config.authentication is not None:
         for problem in find_local_trackers(wanted):
             raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
-    return build_trackers(
+    run_dir, run = Path(config.layout.run_dir), config.run
+    trackers = build_trackers(
         wanted,
-        Path(config.layout.run_dir),
-        name=config.run.name,
-        uid=config.run.uid,
+        run_dir,
+        name=run.name,
+        uid=run.uid,
         config=config.spec.model_dump(mode="json", exclude_none=True),
         folders=code_folders(config),
         attempt=config.attempt,
     )
+    namespace = run.namespace if config.authentication is not None else ""
+    source = EventSource(uid=run.uid, name=run.name, namespace=namespace)
+    return (*trackers, *open_event_trackers(wanted, run_dir, source))
 
 
 def build_plan(config: WorkerConfig, rows: DataRows) -> RunPlan:

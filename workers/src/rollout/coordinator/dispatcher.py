@@ -25,6 +25,7 @@ from rollout.coordinator.calls import rendezvous as group
 from rollout.coordinator.calls import settings as live
 from rollout.coordinator.calls.registry import HANDLERS
 from rollout.coordinator.context import RowCache, RunContext, Summarise
+from rollout.coordinator.duties.announcements import announce
 from rollout.coordinator.duties.housekeeping import keep, settle
 from rollout.coordinator.evidence import keep_rest
 from rollout.coordinator.plan import RunPlan, TaskRows
@@ -158,6 +159,8 @@ class Coordinator:
                 await settle(self.run)
         except (LedgerError, StoreError) as error:
             log.error("while closing: %s", error)  # noqa: TRY400 - expected
+        if not self.run.superseded.is_set():
+            await announce(self.run)
         await self.run.ledger.close()
         found = self.run.state.outcome
         end = None

@@ -59,7 +59,8 @@ MESSAGE_CHARACTERS_MAX = 500
 REQUEST = re.compile(r"^[A-Z]+ https?://\S+: ")
 """What Google's client puts before what Google said."""
 WRITER = "rollout-writer"
-SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+SCOPES = "https://www.googleapis.com/auth"
+SCOPE = f"{SCOPES}/devstorage.read_write"
 
 AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 GONE = frozenset({404, 410})
@@ -301,6 +302,23 @@ def _connect(bucket: Bucket) -> tuple[AuthorizedSession, storage.Client, str]:
             f"{bucket.place}: no credentials ({_short(str(error))}); {NO_ACCESS}"
         ) from error
     return session, client, (endpoint or "https://storage.googleapis.com").rstrip("/")
+
+
+def open_poster(scope: str, *, is_anonymous: bool) -> Callable[[str, Mapping[str, Any]], None]:
+    """Posts JSON to another of Google's services under a scope of its own. Raises Refused, and Transient; so does what it gives."""
+    with _translated():
+        credentials = AnonymousCredentials()
+        if not is_anonymous:
+            credentials, _ = google.auth.default(scopes=[f"{SCOPES}/{scope}"])
+        session = AuthorizedSession(credentials)
+
+    def post(url: str, document: Mapping[str, Any]) -> None:
+        with _translated():
+            answer = session.post(url, json=document, timeout=TIMEOUTS, allow_redirects=False)
+        if not answer.ok:
+            raise _translate(answer.status_code, answer.text)
+
+    return post
 
 
 def ask_caller() -> str:

@@ -87,7 +87,7 @@ class S3Remote:
     def size(self, key: str) -> int | None:
         """Bytes of the object, None when it is not there."""
         try:
-            return _call(lambda: self._client.head_object(**self._at(key)))["ContentLength"]
+            return call(lambda: self._client.head_object(**self._at(key)))["ContentLength"]
         except Absent:
             return None
 
@@ -95,7 +95,7 @@ class S3Remote:
     def read(self, key: str, start: int, stop: int) -> Iterator[Iterator[bytes]]:
         """Bytes ``[start, stop)`` as they arrive."""
         span = f"bytes={start}-{stop - 1}"
-        body = _call(lambda: self._client.get_object(**self._at(key), Range=span))["Body"]
+        body = call(lambda: self._client.get_object(**self._at(key), Range=span))["Body"]
         try:
             with _translated():
                 yield body.iter_chunks(CHUNK_BYTES)
@@ -113,7 +113,7 @@ class S3Remote:
 
     def delete(self, key: str) -> None:
         """Remove; a no-op when it is not there."""
-        _call(lambda: self._client.delete_object(**self._at(key)))
+        call(lambda: self._client.delete_object(**self._at(key)))
 
     def keys(self, prefix: str) -> list[str]:
         """The keys that begin with ``prefix``, a page of a thousand at a time."""
@@ -125,13 +125,13 @@ class S3Remote:
 
     def look(self, key: str) -> NamedState:
         """The object's tag (its ETag) and writer. Raises Absent."""
-        found = _call(lambda: self._client.head_object(**self._at(key)))
+        found = call(lambda: self._client.head_object(**self._at(key)))
         writer = found.get("Metadata", {}).get(WRITER, "")
         return NamedState(tag=found["ETag"], writer=writer, size_bytes=found["ContentLength"])
 
     def find_hold(self, key: str) -> str:
         """Versions or a lock, by which bytes outlive their deletion. Raises Absent."""
-        found = _call(lambda: self._client.head_object(**self._at(key)))
+        found = call(lambda: self._client.head_object(**self._at(key)))
         if found.get("ObjectLockMode"):
             return (
                 f"its objects are locked ({found['ObjectLockMode']}, until"
@@ -157,7 +157,7 @@ class S3Remote:
         """Store while the object is the one of ``tag``; the new tag. Raises Unmet."""
         condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
         try:
-            done = _call(
+            done = call(
                 lambda: self._client.put_object(
                     **self._at(key),
                     Body=data,
@@ -177,7 +177,7 @@ class S3Remote:
         if found != tag:
             raise Unmet(f"its tag is {found}")
         try:
-            _call(lambda: self._client.delete_object(**self._at(key), IfMatch=tag))
+            call(lambda: self._client.delete_object(**self._at(key), IfMatch=tag))
         except _NotImplemented as error:
             raise Refused(str(error), NO_CONDITIONS) from error
 
@@ -186,7 +186,7 @@ class S3Remote:
         begin = self._at(prefix)
         skipped = len(begin["Key"]) - len(prefix)
         more = {} if after is None else {"ContinuationToken": after}
-        found = _call(
+        found = call(
             lambda: self._client.list_objects_v2(
                 Bucket=begin["Bucket"], Prefix=begin["Key"], MaxKeys=PAGE_MAX, **more
             )
@@ -209,7 +209,7 @@ class S3Remote:
         with source.open() as body:
             checksum = _sha256(iter(lambda: body.read(CHUNK_BYTES), b""))
             body.seek(0)
-            _call(
+            call(
                 lambda: self._client.put_object(
                     **self._at(key),
                     Body=body,
@@ -222,13 +222,11 @@ class S3Remote:
 
     def _write_parts(self, key: str, source: Source) -> None:
         at = self._at(key)
-        begun = _call(
-            lambda: self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256")
-        )
+        begun = call(lambda: self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256"))
         at_upload = {**at, "UploadId": begun["UploadId"]}
         try:
             parts = self._send_parts(at_upload, source)
-            _call(
+            call(
                 lambda: self._client.complete_multipart_upload(
                     **at_upload, MultipartUpload={"Parts": parts}, **self._conditional
                 )
@@ -236,7 +234,7 @@ class S3Remote:
         except BaseException:
             # Nothing was visible; what could not be cleared is the bucket's lifecycle rule's.
             with suppress(Transient, Refused, Absent):
-                _call(lambda: self._client.abort_multipart_upload(**at_upload))
+                call(lambda: self._client.abort_multipart_upload(**at_upload))
             raise
 
     def _send_parts(self, at_upload: dict[str, str], source: Source) -> list[dict[str, Any]]:
@@ -257,7 +255,7 @@ class S3Remote:
 
     def _send(self, at_upload: dict[str, str], number: int, data: bytes) -> dict[str, Any]:
         checksum = _sha256(iter([data]))
-        sent = _call(
+        sent = call(
             lambda: self._client.upload_part(
                 **at_upload,
                 PartNumber=number,
@@ -284,7 +282,7 @@ class _NotImplemented(Exception):  # noqa: N818 - a state
 
 def _connect(bucket: Bucket) -> Any:
     """A client. Path-style addresses where the server is named: such servers seldom have wildcard DNS."""
-    return _open_service(
+    return open_service(
         "s3",
         bucket.place,
         endpoint=bucket.endpoint,
@@ -311,13 +309,14 @@ def ask_caller(region: str | None) -> str:
 
     Raises SpecError, Refused and Transient.
     """
-    client = _open_service("sts", "STS", region=region)
-    return str(_call(client.get_caller_identity)["Arn"])
+    client = open_service("sts", "STS", region=region)
+    return str(call(client.get_caller_identity)["Arn"])
 
 
-def _open_service(
+def open_service(
     name: str, place: str, *, endpoint: str | None = None, region: str | None = None, **options: Any
 ) -> Any:
+    """A client of one of Amazon's services, whose own retries are off; ``place`` is what errors name. Raises SpecError."""
     config = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
@@ -337,7 +336,8 @@ def _open_service(
         raise SpecError(f"{place}: no client of Amazon's can be made: {error}") from error
 
 
-def _call(ask: Callable[[], T]) -> T:
+def call(ask: Callable[[], T]) -> T:
+    """What Amazon answers. Raises Refused, Absent, Transient and Unmet."""
     with _translated():
         return ask()
 

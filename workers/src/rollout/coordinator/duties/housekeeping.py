@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rollout.coordinator.context import RunContext, wait_for
+from rollout.coordinator.duties.announcements import announce
 from rollout.coordinator.duties.batch_results import finish_batch
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
@@ -221,6 +222,7 @@ def _count_measured(run: RunContext) -> str:
 async def settle(run: RunContext) -> None:
     """Leave nothing for a next life: whoever sees the end also finds the references and the metrics."""
     await write_references(run)
+    await announce(run)
     await retire(run)
     await remove_bodies(run)
     await track(run)
@@ -281,9 +283,11 @@ async def _close_books(run: RunContext) -> None:
 DUTIES: tuple[Callable[[RunContext], Awaitable[None]], ...] = (
     finish_evaluations,
     write_references,
+    announce,
     retire,
     remove_bodies,
     track,
     finish,
+    announce,
     hand_over,
 )
