@@ -61,6 +61,7 @@ VALUES: dict[str, Any] = {
     "spec.managedBy": "kueue.x-k8s.io/multikueue",
     "spec.code.wheel.digest": DIGEST,
     "spec.storage.uri": "s3://bucket/other",
+    "spec.tracking[].events.uri": "pubsub://a-project/other",
     "spec.storage.endpoint": "http://s3:1",
     **{f"{one}.image": CONTAINER["image"].replace("polite", "other") for one in CONTAINERS},
     **{
