@@ -83,6 +83,22 @@ async def test_no_server_goes_while_nobody_could_hold_requests():
     assert numbers(world) == [0]
 
 
+async def test_servers_that_are_about_to_go_get_no_requests_though_their_deployment_says_that_they_are_ready():
+    """Its status follows its number: what a seed of the stories below came to, told by itself."""
+    world = World(scaling=KEDA)
+    await settle(world)
+    [before] = servers(world)
+    world.edit(replicas=0)
+    await world.look(3)
+    assert numbers(world) == [0] and world.deployments()[before]["status"]["readyReplicas"] == 1
+    world.edit(model=OTHER, replicas=1)
+    await world.look()
+    assert world.selected() == HOLDER
+    await settle(world, 6)
+    [after] = servers(world)
+    assert after != before and world.selected() == after
+
+
 async def test_another_model_wakes_it_is_taken_over_and_sleeps_again():
     world = await sleeping()
     [before] = servers(world)

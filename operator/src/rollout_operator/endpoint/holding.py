@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rollout_operator.cache.children import Deployed
 from rollout_operator.endpoint.model import EndpointPlan, EndpointSeen
 
 SETTLE_SECONDS = 2.0
@@ -27,9 +28,14 @@ def plan_holding(seen: EndpointSeen, plan: EndpointPlan) -> EndpointPlan:
 
 def _is_held(seen: EndpointSeen, plan: EndpointPlan) -> bool:
     serving, holder = seen.servers.get(plan.serves), seen.holder
-    if serving is not None and serving.ready and not _falls_asleep(seen, plan):
+    if serving is not None and _stays(serving) and not _falls_asleep(seen, plan):
         return False
     return seen.held or (holder is not None and holder.ready > 0)
+
+
+def _stays(serving: Deployed) -> bool:
+    """Whether a server answers that is not about to go: a Deployment of none says for a while that its last ones are ready."""
+    return min(serving.ready, serving.replicas) > 0
 
 
 def _falls_asleep(seen: EndpointSeen, plan: EndpointPlan) -> bool:
