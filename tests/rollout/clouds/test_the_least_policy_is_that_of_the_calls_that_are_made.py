@@ -154,9 +154,41 @@ def test_the_command_prints_the_policy_of_a_manifests_place(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("uri", "action", "resource"),
+    [
+        (
+            "sqs://cn-north-1/123456789012/q.fifo",
+            "sqs:SendMessage",
+            "arn:aws-cn:sqs:cn-north-1:123456789012:q.fifo",
+        ),
+        (
+            "sns://eu-central-1/123456789012/t",
+            "sns:Publish",
+            "arn:aws:sns:eu-central-1:123456789012:t",
+        ),
+    ],
+)
+def test_who_sends_events_to_amazon_may_do_that_and_nothing_else(uri, action, resource):
+    said = CliRunner().invoke(app, ["cloud", "policy", "--uri", uri])
+    [statement] = json.loads(said.stdout)["Statement"]
+    assert statement == {"Effect": "Allow", "Action": [action], "Resource": resource}
+    keyed = CliRunner().invoke(app, ["cloud", "policy", "--uri", uri, "--kms-key", "arn:key"])
+    assert json.loads(keyed.stdout)["Statement"][1]["Resource"] == "arn:key"
+
+
+def test_who_sends_events_to_google_may_publish_to_the_one_topic():
+    said = CliRunner().invoke(app, ["cloud", "policy", "--uri", "pubsub://a-project/runs"])
+    binding = {"topic": "projects/a-project/topics/runs", "permissions": ["pubsub.topics.publish"]}
+    assert json.loads(said.stdout) == {"bindings": [binding]}
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ([], "no place"),
+        (["--uri", "pubsub://a-project/runs", "--kms-key", "arn"], "no place of Amazon's"),
+        (["--uri", "sqs://eu-central-1/123456789012/q", "--region", "x"], "leave out"),
+        (["--uri", "sqs://q"], "expected s3://"),
         (["--uri", "https://runs"], "expected s3://"),
         (["--uri", "gs://runs/team", "--kms-key", "arn"], "--kms-key"),
         (["--namespace", "research"], "name it with --uri"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from rollout.clouds.contract import READERS, BucketPlace, Role
-from rollout_api.fields.event_targets import partition_of
+from rollout_api.fields.event_targets import EventTarget, partition_of
 
 Access = Literal["read", "write"]
 RECORDED: Mapping[str, Mapping[Access, tuple[str, ...]]] = {
@@ -58,6 +58,9 @@ GCS_PERMISSIONS = {
     "objects.list": "storage.objects.list",
 }
 OF_GCS_BUCKET = frozenset({"storage.objects.list"})
+
+SENDS = {"sqs": "sqs:SendMessage", "sns": "sns:Publish", "pubsub": "pubsub.topics.publish"}
+"""What sending a run's events needs, by service: ``rollout.events.senders`` makes one call of each."""
 
 
 def access_of(role: Role) -> Access:
@@ -112,6 +115,18 @@ def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
     """A custom role, and the conditions of its bindings at the bucket."""
     groups = _by_resource(gcs_permissions(role), OF_GCS_BUCKET)
     return {"bindings": [gcs_binding(group, place) for group in groups]}
+
+
+def events_policy(target: EventTarget, key: str | None = None) -> dict[str, Any]:
+    """What the coordinator needs to send a run's events: one action at one queue or topic. ``key``: the ARN of its KMS key."""
+    action = SENDS[target.service]
+    if target.service == "pubsub":
+        return {"bindings": [{"topic": target.resource, "permissions": [action]}]}
+    statements = [{"Effect": "Allow", "Action": [action], "Resource": target.resource}]
+    if key is not None:
+        allowed = list(KMS_ACTIONS["write"])
+        statements.append({"Effect": "Allow", "Action": allowed, "Resource": key})
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _by_resource(named: Iterable[str], of_bucket: frozenset[str]) -> list[list[str]]:

@@ -15,6 +15,7 @@ from rollout.cli.snapshot.options import EndpointOption, RegionOption
 
 if TYPE_CHECKING:
     from rollout.clouds.diagnosing import Target
+    from rollout_api.fields.event_targets import EventTarget
 
 app = typer.Typer(help="Buckets and identities of clouds.", no_args_is_help=True)
 
@@ -88,11 +89,35 @@ def policy(
     role: WhichOption = RoleOption.learner,
     key: Annotated[
         str | None,
-        typer.Option("--kms-key", help="The ARN of the bucket's KMS key (s3://).", metavar="ARN"),
+        typer.Option(
+            "--kms-key",
+            help="The ARN of the KMS key of the bucket, queue or topic (Amazon's).",
+            metavar="ARN",
+        ),
     ] = None,
 ) -> None:
-    """Print the least policy for a run's place: IAM's for s3://, permissions and conditions for gs://. Asks nobody."""
-    print_json(_policy(_target(for_, uri, endpoint, region, namespace), role, key))
+    """Print the least policy for a run's place: IAM's for s3://, permissions and conditions for gs://. Asks nobody.
+
+    For a queue or topic of a run's events (sqs://, sns://, pubsub://) it is what the coordinator needs to send there.
+    """
+    if (target := _event_target(uri)) is None:
+        print_json(_policy(_target(for_, uri, endpoint, region, namespace), role, key))
+        return
+    from rollout.clouds.policies import events_policy
+    from rollout.errors import SpecError
+
+    if for_ or endpoint or region or namespace:
+        raise SpecError(f"{target.uri} names all of its place: leave out the other options")
+    if key is not None and target.service == "pubsub":
+        raise SpecError(f"--kms-key: {target.uri} is no place of Amazon's")
+    print_json(events_policy(target, key))
+
+
+def _event_target(uri: str | None) -> EventTarget | None:
+    """The queue or topic that a URI names; None: it names none."""
+    from rollout_api.fields.event_targets import parse_event_target
+
+    return None if uri is None else parse_event_target(uri)
 
 
 def _policy(target: Target | None, role: RoleOption, key: str | None) -> Any:
