@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from rollout.models.experts.families import ExpertShape
 from rollout.types import ExpertRoutes, Prefix, Trajectory
@@ -17,6 +17,8 @@ from rollout.types import ExpertRoutes, Prefix, Trajectory
 def find_wrong_routes(made: Sequence[Trajectory | Prefix], shape: ExpertShape | None) -> str:
     """What is wrong with the first bad routes; empty when nothing is. ``shape`` None: samples of this task have none."""
     for one in made:
+        if one.routes is UNSET and shape is None:
+            continue  # nearly all runs, and nearly all that a coordinator looks at
         if wrong := _check(one, shape):
             return f"sample {one.sample}: {wrong}"
     return ""
@@ -24,19 +26,19 @@ def find_wrong_routes(made: Sequence[Trajectory | Prefix], shape: ExpertShape | 
 
 def count_route_bytes(made: Sequence[Trajectory | Prefix]) -> int:
     """Bytes of all routes, for a guess of how long looking takes."""
-    return sum(len(one.routes.chosen) for one in made if not isinstance(one.routes, UnsetType))
+    return sum(len(one.routes.chosen) for one in made if one.routes is not UNSET)
 
 
 def goes_on(made: Trajectory | Prefix, before: Prefix) -> bool:
     """Whether routes begin as those of the beginning that a sample goes on from."""
-    if isinstance(made.routes, UnsetType) or isinstance(before.routes, UnsetType):
+    if made.routes is UNSET or before.routes is UNSET:
         return made.routes is before.routes
     return made.routes.chosen.startswith(before.routes.chosen)
 
 
 def _check(made: Trajectory | Prefix, shape: ExpertShape | None) -> str:
     routes = made.routes
-    if isinstance(routes, UnsetType):
+    if routes is UNSET:
         return "" if shape is None else "its experts were not told: expected those of each token"
     if shape is None:
         return "it tells experts: expected none, of a model or a task that has none"
