@@ -16,7 +16,9 @@ pytestmark = pytest.mark.process
 PROGRAM = ["sh", "-c", "setsid sleep 600 & exec sleep 600"]
 """A plugin that serves nothing, with a child in a session of its own."""
 HOST = """
-import os, sys, time
+import os, signal, sys, time
+for one in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(one, signal.SIG_DFL)  # whoever runs the tests may ignore some (nohup), and hands that on
 from pathlib import Path
 from rollout.plugins.sidecar.manifest import read_plugin
 from rollout.plugins.sidecar.process import PluginProcess
