@@ -10,6 +10,9 @@ from cluster.control.reader import reader
 from cluster.errors import ClusterError
 
 CALL_SECONDS_MAX = 300.0
+TRIES_MAX = 3
+SCHEMAS_LATE = "error validating data: unexpected error when reading response body. Please retry."
+"""kubectl waits half a minute for the schemas, by which it looks at objects before it sends any; a busy machine takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +29,7 @@ class Kubectl:
         Raises:
             ClusterError: it failed; the message holds the command and what it wrote.
         """
-        done = self.attempt(*arguments, stdin=stdin)
-        if done.returncode:
-            raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
-        return done.stdout
+        return _output(self.attempt(*arguments, stdin=stdin), arguments)
 
     def attempt(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run kubectl and return how it ended, whatever that was."""
@@ -46,8 +46,13 @@ class Kubectl:
         )
 
     def apply(self, *objects: dict) -> str:
-        """Client-side apply, as a person would."""
-        return self("apply", "-f", "-", stdin=_as_list(objects))
+        """Client-side apply, as a person would: again where kubectl asks for that, nothing having been sent."""
+        arguments, document = ("apply", "-f", "-"), _as_list(objects)
+        done = self.attempt(*arguments, stdin=document)
+        for _ in range(TRIES_MAX - 1):
+            if SCHEMAS_LATE in done.stderr:
+                done = self.attempt(*arguments, stdin=document)
+        return _output(done, arguments)
 
     def get(self, *arguments: str) -> dict:
         """`kubectl get ... -o json`, as often as a test likes: over a connection that is kept.
@@ -69,6 +74,12 @@ class Kubectl:
     def wait(self, *arguments: str, seconds: int = 120) -> None:
         """`kubectl wait`, bounded."""
         self("wait", *arguments, f"--timeout={seconds}s")
+
+
+def _output(done: subprocess.CompletedProcess[str], arguments: Iterable[str]) -> str:
+    if done.returncode:
+        raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 def _as_list(objects: Iterable[dict]) -> str:
