@@ -20,7 +20,7 @@ HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --n
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run gpu test check test-long lint format generate verify bench docs site constraints hashes clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run gpu test check test-long lint format generate verify bench demo docs site constraints hashes clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ verify: setup ## Fail when a generated file is out of date
 
 bench: setup ## Measure against the bars: make bench TARGET=training
 	@$(BIN)/python tests/bench/run.py $(TARGET)
+
+demo: setup ## Two equal runs in real pods: one is left alone, one is killed, drained, corrupted, deleted; both end with one hash
+	@PYTHONPATH=e2e $(BIN)/python e2e/training/demo.py
 
 GPU_PYTHON ?= $(BIN)/python
 gpu: ## On a machine with a CUDA device: its tests and figures, resumable (GPU_PYTHON=python3 for torch that is there)

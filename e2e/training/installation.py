@@ -79,6 +79,12 @@ def build_folders(cache: Path) -> list[str]:
     return [str(cache), *(one["hostPath"]["path"] for one in volumes)]
 
 
+def cache_of(kubectl: Kubectl) -> Path:
+    """The folder of models that the runtime `cpu` has, which the policy of pods allows."""
+    runtime = kubectl.get("clusterrolloutruntime", "cpu")
+    return Path(runtime["spec"]["modelCache"]["hostPath"]["path"])
+
+
 def _allowing(manifest: Manifest, folders: list[str]) -> Manifest:
     """As with `admissionPolicy.podsMay.hostPaths` and `images.worker`: these folders of nodes, and our image."""
     if manifest["kind"] == "ValidatingAdmissionPolicy":

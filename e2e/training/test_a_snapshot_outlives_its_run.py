@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from bucket import BUCKET, CREDENTIALS, REGION, Bucket, serving
+from installation import cache_of
 from watched import Result, Stage, WatchedRun, read_result, run_here
 
 from cluster.kubectl import Kubectl
@@ -114,7 +115,7 @@ def saved(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sa
     runtime = f"bucket-{stage.kubectl.namespace}"
     node, other = (one.name for one in stage.cluster.nodes)
     with serving(stage.cluster, tmp_path_factory.mktemp("s3")) as bucket:
-        stage.kubectl.apply(bucket.runtime(runtime, stage_cache(stage)))
+        stage.kubectl.apply(bucket.runtime(runtime, cache_of(stage.kubectl)))
         with on_one_node(stage.kubectl, other):
             run = stage.start(build_manifest("first", runtime, STEPS_OF_THE_FIRST))
             run.until(lambda: run.step() > ANCHOR, "an anchor", START_SECONDS)
@@ -123,12 +124,6 @@ def saved(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sa
             delete_with_volume(run)
         yield Saved(bucket=bucket, runtime=runtime, node=node, other_node=other, status=status)
         stage.kubectl("delete", "clusterrolloutruntime", runtime)
-
-
-def stage_cache(stage: Stage) -> Path:
-    """The folder of models that the session's runtime has, which the policy of pods allows."""
-    runtime = stage.kubectl.get("clusterrolloutruntime", "cpu")
-    return Path(runtime["spec"]["modelCache"]["hostPath"]["path"])
 
 
 @pytest.fixture(scope="module")
