@@ -14,6 +14,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from rollout.common.atomic_files import replace_text
 from rollout.errors import StoreError
 from rollout.events.cloud_events import EventSource, write_event
 from rollout.events.senders import Send, open_sender
@@ -124,7 +125,5 @@ class EventTracker:
         return True
 
     def _note_sent(self, offset: int) -> None:
-        work = self._folder / f".{CURSOR}.{os.getpid()}"
-        work.write_text(f"{offset}\n")
-        work.replace(self._folder / CURSOR)
+        replace_text(self._folder / CURSOR, f"{offset}\n")
         self._sent = offset
