@@ -63,6 +63,13 @@ sys.stderr.write(json.dumps(drawn) + "\\n")
 sys.exit(7)
 """
 
+SLEEPER = """
+import time
+print("awake", flush=True)
+while True:  # in short sleeps: Python heeds a signal that comes just before a sleep only after it
+    time.sleep(0.1)
+"""
+
 
 @pytest.fixture(scope="module", params=["1", "2"])
 def threads(request) -> str:
@@ -76,7 +83,7 @@ def place(tmp_path_factory, threads) -> Path:
     folder = tmp_path_factory.mktemp("forked")
     (folder / "facts.py").write_text(FACTS)
     (folder / "entry.py").write_text("import torch, numpy\n")
-    (folder / "sleeper.py").write_text("import time\nprint('awake', flush=True)\ntime.sleep(120)\n")
+    (folder / "sleeper.py").write_text(SLEEPER)
     return folder
 
 
