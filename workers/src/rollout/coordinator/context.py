@@ -223,7 +223,7 @@ class RunContext:
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``sandboxes`` None: nothing of this run needs a sandbox pod. ``removed_step``: this process has seen that no
-    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest step, by its name.
+    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest of what it is told, by its name and what that is.
     """
 
     plan: RunPlan

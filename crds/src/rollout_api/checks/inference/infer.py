@@ -37,6 +37,16 @@ def inference_measures_nothing(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
         yield not_supported("spec.evaluations", "measuring beside inference", "leave it out")
 
 
+def inference_commits_no_steps(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Trackers of metrics are told of steps; those of events and plugins are told of the end, too."""
+    for index, item in enumerate(() if spec.infer is None else spec.tracking):
+        for name in ("tensorboard", "wandb", "mlflow", "jsonl"):
+            if getattr(item, name) is not None:
+                what = "tracking an inference run, which commits no steps,"
+                fix = "leave it out; events and plugin are told how the run ends"
+                yield not_supported(f"spec.tracking[{index}].{name}", what, fix)
+
+
 def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Rows come from files of JSON lines, in their order, and what they hold beside the prompt is passed through."""
     if spec.infer is None:
@@ -120,6 +130,7 @@ def vectors_and_scores_are_not_sampled(spec: RolloutRunSpec, _: Facts) -> Iterat
 RULES = (
     vectors_and_scores_are_not_sampled,
     inference_measures_nothing,
+    inference_commits_no_steps,
     inference_reads_files,
     inference_writes_json_lines,
     inference_samples_as_engines_do,

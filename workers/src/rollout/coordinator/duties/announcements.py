@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.references import find_best
+from rollout.coordinator.duties.tracking import tell
 from rollout.coordinator.rules.evaluation import check_gates
 from rollout.seams import Announcer
 from rollout.types import RunEvent
 
 JUDGED = frozenset({"Finished", "GateFailed"})
 """Reasons of ends at which gates were looked at."""
-
-log = logging.getLogger(__name__)
 
 
 async def announce(run: RunContext) -> None:
@@ -25,15 +24,7 @@ async def announce(run: RunContext) -> None:
         return
     events = tuple(find_events(run))
     for index, tracker in takers:
-        name = f"{type(tracker).__name__} {index}"
-        try:
-            await asyncio.to_thread(tracker.announce, events)
-        except Exception as error:
-            # It must not stop the run, and must be seen; what is true is found again.
-            run.bad_trackers[name] = f"{type(tracker).__name__}: {error}"
-            log.exception("events are not taken")
-        else:
-            run.bad_trackers.pop(name, None)
+        await asyncio.to_thread(tell, run, index, "events", partial(tracker.announce, events))
 
 
 def find_events(run: RunContext) -> Iterator[RunEvent]:
@@ -47,8 +38,9 @@ def find_events(run: RunContext) -> Iterator[RunEvent]:
         said = {"worker": run.stuck.worker, "message": run.stuck.message, "since": at}
         yield RunEvent(ident=f"stuck/{attempt}/{at}", kind="stuck", data=_placed(run, said))
     if state.outcome is not None:
-        yield from _missed_gates(run)
         end = state.outcome
+        if end.reason in JUDGED:
+            yield from _missed_gates(run)
         said = {"outcome": end.kind, "reason": end.reason, "message": end.message}
         yield RunEvent(ident=f"ended/{attempt}", kind=end.kind.lower(), data=_placed(run, said))
 
@@ -92,8 +84,6 @@ def _best(run: RunContext) -> Iterator[RunEvent]:
 
 
 def _missed_gates(run: RunContext) -> Iterator[RunEvent]:
-    if run.state.outcome is None or run.state.outcome.reason not in JUDGED:
-        return
     missed = check_gates(run.plan.evaluations, run.state.results(), run.state.step)
     for index, gate in enumerate(missed):
         yield RunEvent(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rollout.coordinator.context import RunContext, wait_for
@@ -17,6 +18,7 @@ from rollout.coordinator.duties.batch_results import finish_batch
 from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
 from rollout.coordinator.duties.retention import remove_bodies, retire
+from rollout.coordinator.duties.tracking import tell
 from rollout.coordinator.rules.divergence import (
     TRAIN_REWARD,
     judge_divergence,
@@ -166,15 +168,7 @@ def _flat(summary: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _log(run: RunContext, due: list[tuple[int, dict[str, Any]]]) -> None:
     for step, metrics in due:
         for index, tracker in enumerate(run.trackers):
-            name = f"{type(tracker).__name__} {index}"
-            try:
-                tracker.log(step, metrics)
-            except Exception as error:
-                # A tracker is somebody else's service: it must not stop the run, and must be seen.
-                run.bad_trackers[name] = f"{type(tracker).__name__}: {error}"
-                log.exception("tracker failed step=%d", step)
-            else:
-                run.bad_trackers.pop(name, None)
+            tell(run, index, "steps", partial(tracker.log, step, metrics))
 
 
 async def finish(run: RunContext) -> None:
