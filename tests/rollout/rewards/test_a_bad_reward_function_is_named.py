@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from rollout.common.child_processes import is_running
 from rollout.errors import RewardError, SpecError
 from rollout.rewards.build import build_rewards
 from rollout.types import Completion, Message
@@ -17,7 +18,7 @@ from rollout_api.v1alpha1.environment import Reward
 pytestmark = pytest.mark.process
 
 CODE = """
-    import os, time, sys
+    import os, subprocess, time, sys
     import helper_of_mine
 
     def brevity(prompts, completions, rows):
@@ -34,6 +35,12 @@ CODE = """
         while any(c.text == "hang" for c in completions):
             time.sleep(0.01)
         return [0.0] * len(completions)
+
+    def leaves(prompts, completions, rows):
+        sleeps = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+        detached = "import os, sys; os.fork() and sys.exit(); os.setsid(); " + sleeps
+        started = [subprocess.Popen([sys.executable, "-c", code], stdout=-1) for code in (sleeps, detached)]
+        return [float(one.stdout.readline()) for one in started]
 
     def dies(prompts, completions, rows):
         if completions[0].text == "die":
@@ -152,6 +159,19 @@ def test_one_that_hangs_is_ended_says_where_and_is_started_again(build):
     assert "timeoutSeconds" in message
     assert waited >= 1
     assert values(run(pipeline, "b")) == [0.0]
+
+
+def test_what_one_has_started_and_detached_ends_with_it(build):
+    pipeline = build("leaves")
+    left = [int(pid) for pid in values(run(pipeline, "a", "b"))]
+    assert all(is_running(pid) for pid in left)
+
+    pipeline.close()
+
+    deadline = time.monotonic() + 60
+    while alive := [pid for pid in left if is_running(pid)]:
+        assert time.monotonic() < deadline, f"{alive} live on"
+        time.sleep(0.01)
 
 
 def test_one_that_ends_its_process_is_named_and_started_again(build):

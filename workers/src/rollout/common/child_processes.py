@@ -130,6 +130,33 @@ def end_processes(processes: Iterable[Process], *, grace_seconds: float, ask: bo
         process.wait()
 
 
+def kill_family(pid: int) -> None:
+    """SIGKILL to a process and to all below it, in whatever session they stand; a no-op when it is gone.
+
+    It is stopped while they are looked for, so that it starts no more; what they start meanwhile is looked for again.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    killed: set[int] = set()
+    while new := set(descendants(pid)) - killed:
+        for one in new:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        killed |= new
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below this one, those of other sessions included; nothing when it is gone."""
+    import psutil  # what only starts processes does without
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def wait_processes(processes: Iterable[Process], *, seconds_max: float) -> bool:
     """Whether all ended within the bound."""
     deadline = time.monotonic() + seconds_max

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from rollout.common.child_processes import descendants
 from rollout_vllm.stacks import (
     END,
     STANDARD_ERROR,
@@ -83,7 +84,7 @@ def ask_for_stacks(pid: int) -> tuple[int, ...]:
 
     One after the other: they write into one log, in pieces, and would cut each other's lines.
     """
-    asked = tuple(one for one in _family(pid) if _heeds(one))
+    asked = tuple(one for one in [pid, *descendants(pid)][:PROCESSES_MAX] if _heeds(one))
     pause = min(TURN_SECONDS, ALL_TURNS_SECONDS_MAX / max(1, len(asked)))
     for one in reversed(asked):
         with suppress(ProcessLookupError):  # it has ended since
@@ -101,14 +102,3 @@ def _heeds(pid: int) -> bool:
         return False
     caught = next((line for line in lines if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
-
-
-def _family(pid: int) -> list[int]:
-    """A process and its descendants, those of other sessions included; nothing when it is gone."""
-    import psutil
-
-    try:
-        children = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return [pid, *(child.pid for child in children)][:PROCESSES_MAX]

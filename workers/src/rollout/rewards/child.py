@@ -3,11 +3,13 @@
 Reads requests from one pipe and answers on another; what the user's code prints goes to stderr. On SIGUSR1 it
 shows its stacks in the log of whoever started it; on SIGUSR2 in what it printed itself, for the parent to read. Ends
 when its parent does: a thread watches a third pipe, and on Linux the kernel ends it when that closes, so that even a
-function that hangs in C and lets no thread run leaves no orphan.
+function that hangs in C and lets no thread run leaves no orphan. What the user's code starts is below it, also where it
+has been detached: whoever ends it ends that, too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import fcntl
 import os
@@ -24,6 +26,8 @@ from rollout.plugins.user_code import describe_failure
 from rollout.rewards.frames import Request, RewardAnswer
 from rollout.rewards.source import RewardSource, load_reward
 
+PR_SET_CHILD_SUBREAPER = 36
+
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until the parent closes the pipe."""
@@ -32,6 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     show_threads_on_signal(log)
     faulthandler.register(signal.SIGUSR2, all_threads=False)
     _be_ended_with(alive)
+    _adopt_orphans()
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
         source = read_frame(requests, RewardSource)
@@ -55,6 +60,12 @@ def _be_ended_with(alive: int) -> None:
         fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(alive, fcntl.F_GETFL)
         fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _adopt_orphans() -> None:
+    """Have what the user's code starts stay below this process, where the parent finds it when it ends this one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_with_parent(alive: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from rollout.common.child_processes import kill_family
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.stacks import STANDARD_ERROR
 from rollout.errors import RewardError, RewardUnavailable, SpecError
@@ -134,7 +135,7 @@ class RewardHost:
         child, self._child = self._child, None
         if child is None:
             return
-        child.process.kill()
+        kill_family(child.process.pid)
         child.process.wait()
         child.stderr.close()
         for descriptor in (child.requests, child.answers, child.alive):
