@@ -35,33 +35,50 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     """What a person reads of a trajectory: a body is gone through without making its tokens."""
 
     sample: int
+    """``Trajectory.sample``."""
     text: str = ""
+    """The policy's last reply."""
     prompt_text: str = ""
+    """The messages before the first reply."""
     answer: str = ""
+    """The row's reference answer; empty where it has none."""
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """A trajectory without what it has for each token."""
+    """A trajectory without what it has for each token; fields as in ``Trajectory``."""
 
     ordinal: int
+    """The task's place in data order."""
     sample: int
+    """Place in the group."""
     rewards: Mapping[str, float]
+    """Value of each reward source before weighting."""
     reward: float
+    """Weighted sum of ``rewards``."""
     ending: str
+    """How the episode ended."""
     text: str = ""
+    """The policy's last reply."""
     prompt_text: str = ""
+    """The messages before the first reply."""
     answer: str = ""
+    """The row's reference answer; empty where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a trajectory has for each token, in 17 bytes a token instead of objects: int64 ids, float64 logprobs, mask bytes."""
+    """What a trajectory of N tokens has for each of them, in 17 bytes a token instead of objects."""
 
     prompt_ids: array[int]
+    """int64, the prompt's own length."""
     token_ids: array[int]
+    """int64 [N]."""
     actor_logprobs: array[float]
+    """float64 [N], in nats."""
     loss_mask: bytes
+    """A byte of 0 or 1 for each token [N]."""
     spans: tuple[VersionSpan, ...]
+    """Which weight version sampled which tokens."""
 
 
 class _Numbered(msgspec.Struct, frozen=True, kw_only=True):

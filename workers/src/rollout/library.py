@@ -23,6 +23,7 @@ class Records:
     """Rows read from a run: iterate over them, or make a data frame."""
 
     rows: tuple[Mapping[str, Any], ...]
+    """Mappings of plain values, in the order of the method that read them."""
 
     def __iter__(self) -> Any:
         """Iterate over the rows as mappings."""
@@ -44,7 +45,9 @@ class Run:
     """A run on this machine, live or ended, read from its folder."""
 
     path: Path
+    """The run's folder; everything is read from there."""
     exit_code: int | None = None
+    """Of ``rollout run``: 0, or 3 where an evaluation missed its gate; None: the run was opened, not started here."""
 
     def metrics(self) -> Records:
         """One row per committed step, in order."""

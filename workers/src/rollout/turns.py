@@ -24,11 +24,14 @@ then left out of its group."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as the policy sees it. ``parameters`` is a JSON schema of an object; all three are part of the prompt."""
+    """A tool as the policy sees it; all three fields are part of the prompt."""
 
     name: str
+    """What a call says to mean this tool."""
     description: str
+    """What it does, for the policy."""
     parameters: Mapping[str, Any]
+    """JSON schema of an object."""
 
     @property
     def digest(self) -> str:
@@ -42,16 +45,19 @@ class ToolSpec:
 class Action:
     """One whole reply of the policy, as an environment hears it.
 
-    ``message`` has its parts (text, reasoning, calls), ``text`` the reply as it was decoded. ``turn`` counts from 0.
-    A reply that the token limit cut off never comes here: the episode has ended. ``num_tokens`` were sampled,
-    behind ``num_prompt_tokens``.
+    A reply that the token limit cut off never comes here: the episode has ended.
     """
 
     message: Message
+    """The reply's parts: text, reasoning, calls."""
     text: str
+    """The reply as it was decoded."""
     turn: int = 0
+    """Counts from 0."""
     num_prompt_tokens: int = field(default=0, compare=False)
+    """Tokens before the reply."""
     num_tokens: int = field(default=0, compare=False)
+    """Tokens sampled for it."""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -61,52 +67,60 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The episode goes on. ``messages`` are the new ones only: what was said before cannot be taken back.
+    """The episode goes on.
 
-    ``tools``: what may be called; None: as before (none at the start). ``turn_reward`` is for the reply just heard,
-    ``signals`` numbers about it by name, for metrics; neither is seen by the policy.
-    ``after``: the turn behind whose reply ``messages`` stand, counted from 0, None for the latest; -1: behind none, they
-    are a prompt of their own. Other than None, a row of its own begins (``actor.turns.rows``).
-    ``choices``: said at a start with one message, the only replies that there may be. The engine says how likely each is
-    behind that message's text, without a chat template, and the likeliest is the policy's reply.
+    Neither ``turn_reward`` nor ``signals`` is seen by the policy.
     """
 
     messages: tuple[Message, ...]
+    """The new ones only: what was said before cannot be taken back."""
     tools: tuple[ToolSpec, ...] | None = None
+    """What may be called; None: as before (none at the start)."""
     turn_reward: float | None = None
+    """For the reply just heard; None: nothing was given."""
     signals: Mapping[str, float] = field(default_factory=dict)
+    """Numbers about that reply by name, for metrics."""
     after: int | None = None
+    """The turn behind whose reply ``messages`` stand, counted from 0; None: the latest; -1: behind none, they are a
+    prompt of their own. Other than None, a row of its own begins (``actor.turns.rows``)."""
     choices: tuple[str, ...] = ()
+    """Said at a start with one message, the only replies that there may be. The engine says how likely each is behind
+    that message's text, without a chat template, and the likeliest is the policy's reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The episode is over. ``kind`` names how (``stop``, ``answered``, ``tool-loop``), ``detail`` says more to people.
-
-    ``turn_reward`` and ``signals`` as in ``State``; they are heard of an ending that is the policy's, no other.
-    """
+    """The episode is over. ``turn_reward`` and ``signals`` are heard of an ending that is the policy's, no other."""
 
     kind: str = "stop"
+    """How, in lower case: ``stop``, ``answered``, ``tool-loop``."""
     owner: Owner = "policy"
+    """Whose doing it is: decides whether the episode is scored, tried again or left out."""
     detail: str = ""
+    """More, for people."""
     turn_reward: float | None = None
+    """As in ``State``."""
     signals: Mapping[str, float] = field(default_factory=dict)
+    """As in ``State``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
     """What one episode may use; None: no bound of its own. Using one up is an ending of the policy's, and is scored.
 
-    ``turns`` replies, ``tokens`` sampled by the policy, ``tool_calls`` asked for, ``seconds`` from the start of the
-    environment on, looked at between turns. After each reply, in this order: a reply cut off (``length``), more calls
-    than are left (``tool-call-limit``, and none of them is run), the environment's own ending, then ``turn-limit``,
-    ``token-limit``, ``seconds-limit``, and no room for another reply in the context (``length``).
+    After each reply, in this order: a reply cut off (``length``), more calls than are left (``tool-call-limit``, and
+    none of them is run), the environment's own ending, then ``turn-limit``, ``token-limit``, ``seconds-limit``, and
+    no room for another reply in the context (``length``).
     """
 
     turns: int = 64
+    """Replies."""
     tokens: int | None = None
+    """Tokens sampled by the policy."""
     tool_calls: int | None = None
+    """Calls asked for, those that fail included."""
     seconds: float | None = None
+    """From the start of the environment on, looked at between turns."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "tokens", "tool_calls", "seconds"):

@@ -38,36 +38,43 @@ class TextPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     """What is said aloud."""
 
     text: str
+    """As it was decoded."""
 
 
 class ReasoningPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
-    """What the policy thinks before it answers. ``complete`` False: it was cut off before it ended."""
+    """What the policy thinks before it answers."""
 
     text: str
+    """As it was decoded."""
     complete: bool = True
+    """False: it was cut off before it ended."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tool-call"):
-    """One call in a reply of the policy.
-
-    ``arguments_text`` is exactly what was sampled and is never written anew; ``arguments`` what it says, where
-    ``status`` is ``ok``, else None. ``call_id`` is made from turn and place, so that a replay has the same.
-    """
+    """One call in a reply of the policy."""
 
     call_id: str
+    """Made from turn and place, so that a replay has the same."""
     name: str
+    """The tool that is called; empty where ``status`` is ``missing-name``."""
     arguments_text: str
+    """Exactly what was sampled; never rewritten."""
     arguments: Mapping[str, Any] | None = None
+    """What ``arguments_text`` says, where ``status`` is ``ok``; else None."""
     status: CallStatus = "ok"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tool-result"):
-    """What one call gave; ``is_error``: the tool says why it did not do it."""
+    """What one call gave."""
 
     call_id: str
+    """``ToolCall.call_id`` of the call that this answers."""
     name: str
+    """The tool that was called."""
     text: str
+    """What the policy reads."""
     is_error: bool = False
+    """The tool says why it did not do it."""
 
 
 Part = TextPart | ReasoningPart | ToolCall | ToolResult
@@ -88,7 +95,9 @@ class Message:
     """
 
     role: Role
+    """Who speaks; ``PARTS_OF`` says which parts that role may have."""
     content: str | tuple[Part, ...]
+    """Text, or typed parts in order; empty text for a message of nothing."""
 
     def __post_init__(self) -> None:
         if isinstance(self.content, str):
@@ -128,36 +137,38 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One task's prompt, rendered.
-
-    ``ordinal`` is the task ordinal in data order; evaluation prompts use the
-    position in their split. ``row`` is what rewards see beside the completion (``row["answer"]``).
-    """
+    """One task's prompt, rendered."""
 
     ordinal: int
+    """The task's place in data order, from 0; of an evaluation the place in its split."""
     messages: tuple[Message, ...]
+    """The conversation before the policy's first reply."""
     token_ids: tuple[int, ...]
+    """``messages`` under the chat template, the generation prompt included."""
     row: Row = field(default_factory=dict)
+    """What rewards see beside the completion (``row["answer"]``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to sample, and where a completion ends. ``temperature`` 0 is greedy.
-
-    ``stop_token_ids`` are end tokens, ``stop`` texts that end a completion with the token that completes them;
-    nothing ends it among the first ``min_new_tokens``, and end tokens are not sampled there.
-    ``include_stop``: what ended a completion stays in its text. ``top_k`` (0: all) and then ``top_p`` leave the most
-    likely tokens at that temperature, which engines that cannot refuse.
-    """
+    """How to sample, and where a completion ends."""
 
     max_new_tokens: int
+    """Most tokens of one completion, at least 1."""
     temperature: float = 1.0
+    """Divides the logits; 0 is greedy."""
     top_k: int = 0
+    """So many of the likeliest tokens may be sampled, before ``top_p``; 0: all. Refused by engines without it."""
     top_p: float = 1.0
+    """The likeliest tokens that together have this probability, in (0, 1]; 1: all. Refused by engines without it."""
     min_new_tokens: int = 0
+    """Nothing ends a completion among so many first tokens, and end tokens are not sampled there."""
     stop_token_ids: tuple[int, ...] = ()
+    """End tokens."""
     stop: tuple[str, ...] = ()
+    """Texts that end a completion with the token that completes them."""
     include_stop: bool = False
+    """What ended a completion stays in its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,54 +202,60 @@ class ExpertRoutes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One group: a shared prompt and one seed per wanted completion, ``len(seeds) == G``.
-
-    ``begun``: so many tokens at the prompt's end are the beginning of the completion; a stop text may begin in them.
-    ``choices``: the only replies that there may be, none of them empty. Nothing is sampled then: every completion is the
-    likeliest of them, the first of equals, and says how likely each is (``Completion.choice_logprobs``).
-    ``routes_from``: the experts of all tokens from this position on are wanted (``Completion.routes``); None: of none.
-    """
+    """One group: G completions of a shared prompt."""
 
     prompt_ids: tuple[int, ...]
+    """Tokens before the first sampled one."""
     seeds: tuple[int, ...]
+    """Seed of each completion's noise; ``len(seeds) == G``."""
     sampling: SamplingParams
+    """The same for all G."""
     begun: int = 0
+    """So many tokens at the prompt's end begin the completion; a stop text may begin in them."""
     choices: tuple[tuple[int, ...], ...] = ()
+    """The only replies that there may be, none of them empty. Nothing is sampled then: every completion is the
+    likeliest of them, the first of equals, and says how likely each is (``Completion.choice_logprobs``)."""
     routes_from: int | None = None
+    """``Completion.routes`` tells the experts of all tokens from this position on; None: of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
-    """Tokens ``[start, end)`` of a completion were sampled from weight version ``step`` of ``lineage``."""
+    """The weight version that sampled the tokens ``[start, end)`` of a completion."""
 
     start: int
+    """First token, from 0."""
     end: int
+    """The token after the last one."""
     lineage: int
+    """``WeightVersion.lineage``."""
     step: int
+    """``WeightVersion.step``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One sampled completion.
-
-    ``logprobs[t]`` is the log-probability in nats of ``token_ids[t]`` under the distribution it was
-    sampled from (after temperature); the end token, when sampled, is the last of ``token_ids``.
-    ``turn_rewards``: where it is a whole episode (as rewards see it), what the environment gave for each turn.
-    ``choice_logprobs``: of each of the request's choices the sum of its tokens' log-probabilities at temperature 1.
-    ``numbers``: the prompt's vector or score, of an engine that gives these; nothing is sampled then.
-    ``routes``: where they were asked for and a token was sampled, the experts of prompt and completion from
-    ``GenerateRequest.routes_from`` to the last token but one: nothing has computed the last.
-    """
+    """One sampled completion of N tokens."""
 
     token_ids: tuple[int, ...]
+    """[N]; the end token, when sampled, is the last."""
     logprobs: tuple[float, ...]
+    """[N], in nats, under the distribution that was sampled from (after temperature)."""
     finish: Finish
+    """Why generation ended."""
     text: str = ""
+    """The tokens decoded, without what ended them (``SamplingParams.include_stop``)."""
     spans: tuple[VersionSpan, ...] = ()
+    """Versions that sampled it, in order and without gaps; empty: the one that the caller had loaded."""
     turn_rewards: tuple[float, ...] = ()
+    """Where it is a whole episode (as rewards see it), what the environment gave for each turn."""
     choice_logprobs: tuple[float, ...] = ()
+    """Of each of the request's choices the sum of its tokens' log-probabilities at temperature 1."""
     numbers: tuple[float, ...] = ()
+    """The prompt's vector or score, of an engine that gives these; nothing is sampled then."""
     routes: ExpertRoutes | None = None
+    """Experts of prompt and completion from ``GenerateRequest.routes_from`` to the last token but one, which nothing
+    has computed; None: not asked for, or no token was sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,70 +263,90 @@ class SampleProgress:
     """How far a sample of a generation under way is."""
 
     state: Literal["queued", "running", "ended"]
+    """``queued``: no token is computed yet; ``ended``: the others of its request may still run."""
     num_tokens: int = 0
+    """Tokens sampled so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix:
     """What a sample had when its actor gave it up: another actor goes on behind its last token.
 
-    ``token_ids`` and what runs beside them are as in ``Trajectory``. ``turn_ends`` are the lengths of
-    ``token_ids`` after each whole reply of the policy; what follows the last one and is masked 1 is the
-    beginning of the next. ``segment`` numbers the noise that the rest is drawn from. ``ending`` is set
-    where the episode is over, and only its siblings are missing. ``routes`` as in ``Trajectory``.
+    Fields without a note are as in ``Trajectory``: ``prompt_ids``, ``token_ids``, ``loss_mask``, ``spans``,
+    ``routes``.
     """
 
     sample: int
+    """Place in the group, from 0."""
     segment: int
+    """Numbers the noise that the rest is drawn from."""
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """``Trajectory.actor_logprobs`` so far."""
     loss_mask: tuple[int, ...]
     spans: tuple[VersionSpan, ...]
     turn_ends: tuple[int, ...] = ()
+    """Lengths of ``token_ids`` after each whole reply; what follows the last one and is masked 1 begins the next."""
     ending: str | None = None
+    """Set where the episode is over, and only its siblings are missing."""
     routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One accepted sample attempt: what the policy saw, did and was given for it. Immutable.
+    """One accepted sample attempt of N tokens: what the policy saw, did and was given for it. Immutable.
 
-    ``rewards`` holds the value of each reward source before weighting; ``reward`` their weighted sum.
-    ``loss_mask[t]`` is 1 where ``token_ids[t]`` was sampled by the policy (0 for tool output).
-    ``timings`` are seconds. ``retokenised``: its text, encoded again, would be other tokens than those
-    that were sampled; None: nobody looked. ``costs``: what its rewards cost, as ``source/name`` (tokens, a price). None of
-    these is part of the content hash. ``routes``: of a mixture of experts, those that computed each position when it was
-    first computed, from the prompt's first token to the one before the last sampled. Where it is unset, nothing of it is
-    written, so that trajectories of other models have the bytes that they had.
+    ``timings``, ``costs`` and ``retokenised`` are not part of the content hash; an unset ``routes`` is not written.
     """
 
     ordinal: int
+    """``Prompt.ordinal`` of its task."""
     sample: int
+    """Place in the group, from 0 to G - 1."""
     prompt_ids: tuple[int, ...]
+    """Tokens before the first reply."""
     token_ids: tuple[int, ...]
+    """[N]: replies and, between them, what environment and tools said."""
     actor_logprobs: tuple[float, ...]
+    """[N], in nats, as ``Completion.logprobs``; 0 where ``loss_mask`` is."""
     loss_mask: tuple[int, ...]
+    """[N]: 1 where the policy sampled the token, 0 for tool output."""
     spans: tuple[VersionSpan, ...]
+    """Which weight version sampled which of ``token_ids``."""
     rewards: Mapping[str, float]
+    """Value of each reward source before weighting."""
     reward: float
+    """Weighted sum of ``rewards``."""
     ending: str
+    """How the episode ended: ``stop``, ``length``, a limit of ``Budgets``, or the environment's own ``Ending.kind``."""
     text: str = ""
+    """The last reply, for people and rewards."""
     prompt_text: str = ""
+    """The messages before the first reply, for people."""
     answer: str = ""
+    """The row's ``answer``; empty where it has none."""
     timings: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase."""
     retokenised: bool | None = None
+    """Its text, encoded again, would be other tokens than those sampled; None: unknown."""
     costs: Mapping[str, float] = field(default_factory=dict)
+    """What its rewards cost, as ``source/name`` (tokens, a price)."""
     routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
+    """Of a mixture of experts, those that computed each position first, from the prompt's first token to the one
+    before the last sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryGroup:
-    """All accepted trajectories of one task, by sample index; ``num_excluded`` counts lost samples."""
+    """All accepted trajectories of one task."""
 
     ordinal: int
+    """``Prompt.ordinal`` of the task."""
     trajectories: tuple[Trajectory, ...]
+    """By sample index; fewer than G where some were lost."""
     num_excluded: int = 0
+    """Samples that were lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,17 +372,23 @@ class WeightVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run has ended: ``kind`` is ``Succeeded``, ``Failed`` or ``Stopped`` (it may go on)."""
+    """How a run has ended."""
 
     kind: str
+    """``Succeeded``, ``Failed`` or ``Stopped`` (it may go on)."""
     reason: str
+    """The reason of the run's condition, in CamelCase."""
     message: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that has come to be true of a run. ``ident`` within the run is the same however often it is found."""
+    """Something that has come to be true of a run."""
 
     ident: str
+    """Within the run; the same however often the event is found."""
     kind: str
+    """``started``, ``snapshot``, ``best``, ``gate``, ``stuck``, or ``RunEnd.kind`` in lower case."""
     data: Mapping[str, Any]
+    """What the event tells, JSON values only."""

@@ -25,15 +25,14 @@ Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denominators:
-    """Counts over one whole mini-batch.
-
-    ``num_sequences`` counts sequences with at least one token in the loss. ``width`` is the constant
-    of ``FixedLength``: the completion limit (``sampling.maxNewTokens``), not the longest one met.
-    """
+    """Counts over one whole mini-batch, all ranks."""
 
     num_tokens: int
+    """Tokens under a mask of 1."""
     num_sequences: int
+    """Sequences with at least one token in the loss."""
     width: int
+    """Constant of ``FixedLength``: the completion limit (``sampling.maxNewTokens``), not the longest one met."""
 
 
 def token_weights(

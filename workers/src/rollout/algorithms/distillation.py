@@ -26,10 +26,12 @@ from rollout.algorithms.aggregation import masked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distilled:
-    """Per token, ``[C]`` float64, 0 where the mask is: advantages, and the reverse KL's estimate in nats."""
+    """What a teacher says of sampled tokens, ``[C]`` float64, 0 where the mask is."""
 
     advantages_C: Tensor
+    """A_t of the module's head."""
     kl_C: Tensor
+    """kl_t, the reverse KL's estimate, in nats; may be below 0."""
 
 
 def distil(

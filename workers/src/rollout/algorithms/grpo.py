@@ -37,42 +37,59 @@ from rollout.algorithms.surrogates.ratio_level import RatioLevel, level_log_rati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    """The numbers of the loss. ``correction`` None turns importance sampling off."""
+    """The numbers of the loss."""
 
     surrogate: Surrogate = Clipped()  # noqa: RUF009 - frozen
+    """The objective; clipped unless said otherwise."""
     ratio: RatioLevel = "Token"
+    """Whether old and new policy are compared by token or by completion (verl ``loss_mode: gspo``)."""
     aggregation: Aggregation = "TokenMean"
+    """How tokens weigh (``loss_agg_mode`` of verl, ``loss_type`` of TRL)."""
     kl_coefficient: float = 0.0
+    """beta, >= 0, of the KL to the reference in the loss; 0: no term, no gradient."""
     kl_estimator: LossKlEstimator = "K3"
+    """How that KL is estimated from sampled tokens; read where the coefficient is above 0."""
     correction: Correction | None = None
+    """rho, for the mismatch of engine and learner; None: importance sampling is off."""
     entropy_coefficient: float = 0.0
+    """eta of the entropy bonus, per nat; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTokens:
-    """A micro-batch: only ``logprobs_C`` carries a gradient (and ``entropy_C``, for the bonus).
+    """A micro-batch of C tokens, whole sequences one after the other; all ``[C]``.
 
-    ``mask_C`` is 1 on tokens that the policy sampled. ``reference_logprobs_C`` is None when the KL
-    coefficient is 0. ``entropy_C`` is in nats.
+    Only ``logprobs_C`` carries a gradient (and ``entropy_C``, for the bonus).
     """
 
     logprobs_C: Tensor
+    """The policy's, in nats, after temperature."""
     old_logprobs_C: Tensor
+    """The denominator of the ratio: the policy's of before the step's first update, or the actors'."""
     actor_logprobs_C: Tensor
+    """Those that the tokens were sampled with."""
     advantages_C: Tensor
+    """A of each token, baseline and scale included."""
     mask_C: Tensor
+    """1 on tokens that the policy sampled, else 0."""
     sequence_C: Tensor
+    """int64, each token's sequence: 0, 1, ... in order."""
     reference_logprobs_C: Tensor | None = None
+    """The reference policy's; None where no KL is taken or measured."""
     entropy_C: Tensor | None = None
+    """Of the policy's distribution at each token, in nats; None: neither a bonus nor a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoLoss:
-    """``loss`` to differentiate; detached ``sums`` over the tokens, to add up and divide later; ``maxima``."""
+    """A micro-batch's part of the mini-batch; ``sums`` and ``maxima`` are detached scalars by metric."""
 
     loss: Tensor
+    """To differentiate; parts of all micro-batches add up to the mini-batch's loss."""
     sums: dict[str, Tensor]
+    """Over tokens, to be added up over micro-batches and divided later; the losses are weighted already."""
     maxima: dict[str, Tensor]
+    """Of which the mini-batch has the largest."""
 
 
 def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators) -> GrpoLoss:

@@ -33,36 +33,50 @@ from rollout.algorithms.value_loss import clipped_value_loss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnSettings:
-    """How rewards become advantages. ``reward_kl`` estimates the KL in the reward; None: none there."""
+    """How rewards become advantages."""
 
     gamma: float = 1.0
+    """Discount of the next sampled token, in (0, 1]."""
     gae_lambda: float = 0.95
+    """lambda of GAE, in [0, 1]; 1: returns less values, 0: one-step errors."""
     reward_kl: KlEstimator | None = "K1"
+    """Estimates the KL in each token's reward; None: none there (the loss may have it)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueSettings:
-    """The numbers of the critic's loss. ``clip`` 0 is off."""
+    """The numbers of the critic's loss."""
 
     clip: float = 0.2
+    """How far a value may move from ``v_old``, in units of the reward; 0 is off (``cliprange_value`` of verl and
+    TRL)."""
     coefficient: float = 0.5
+    """Weight of the squared error, >= 0 (``vf_coef`` of TRL)."""
     aggregation: Aggregation = "TokenMean"
+    """How tokens weigh; the policy's own mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
     """Whole sequences as they were before the first update; nothing carries a gradient.
 
-    ``bootstrap_B`` as in ``generalized_advantages``. ``reference_logprobs_C`` is None without a KL.
+    Axes: B sequences, C tokens of all of them one after the other.
     """
 
     rewards_B: Tensor
+    """The reward of each sequence, before any KL."""
     values_C: Tensor
+    """V_t of the state in which a token was sampled."""
     old_logprobs_C: Tensor
+    """The policy's, in nats."""
     mask_C: Tensor
+    """1 on tokens that the policy sampled, else 0."""
     sequence_C: Tensor
+    """int64, each token's sequence: 0, 1, ... in order."""
     reference_logprobs_C: Tensor | None = None
+    """The reference policy's; None without a KL."""
     bootstrap_B: Tensor | None = None
+    """Value of the state after a sequence's last token; None: 0 for all (``generalized_advantages``)."""
 
 
 def ppo_returns(tokens: SampledTokens, settings: ReturnSettings, kl_coefficient: float) -> Gae:
@@ -102,21 +116,28 @@ def answer_kl(tokens: SampledTokens) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueTokens:
-    """A micro-batch of the critic: only ``values_C`` carries a gradient."""
+    """A micro-batch of the critic, ``[C]`` each: only ``values_C`` carries a gradient."""
 
     values_C: Tensor
+    """v_c, what the critic gives now."""
     old_values_C: Tensor
+    """v_old_c, of before the step's first update."""
     returns_C: Tensor
+    """R_c, of then too."""
     mask_C: Tensor
+    """1 on tokens that the policy sampled, else 0."""
     sequence_C: Tensor
+    """int64, each token's sequence: 0, 1, ... in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoValueLoss:
-    """``loss`` to differentiate; detached ``sums`` over the tokens, to add up and divide later."""
+    """The critic's ``GrpoLoss``, without maxima."""
 
     loss: Tensor
+    """To differentiate; parts of all micro-batches add up."""
     sums: dict[str, Tensor]
+    """Detached, by metric: ``value_loss``, weighted already, and ``value_clipped``, a count of tokens."""
 
 
 def ppo_value_loss(

@@ -18,32 +18,39 @@ from torch import Tensor
 class SurrogateTokens:
     """What an objective may see, ``[C]`` each, finite everywhere and 0 under the mask.
 
-    ``logprobs_C`` and ``log_ratios_C`` carry a gradient. ``log_ratios_C`` is
-    ``logprobs - old_logprobs`` at the ratio level that was asked for. ``importance_C`` is the weight
-    of the correction for the engine's mismatch, None when it is off.
+    ``logprobs_C`` and ``log_ratios_C`` carry a gradient.
     """
 
     logprobs_C: Tensor
+    """The policy's, in nats."""
     old_logprobs_C: Tensor
+    """Those that the ratio is taken over, in nats."""
     log_ratios_C: Tensor
+    """``logprobs - old_logprobs`` at the ratio level that was asked for."""
     advantages_C: Tensor
+    """A of each token."""
     mask_C: Tensor
+    """1 on tokens that the policy sampled, else 0."""
     sequence_C: Tensor
+    """int64, each token's sequence: 0, 1, ... in order."""
     importance_C: Tensor | None = None
+    """rho, the weight of the correction for the engine's mismatch; None when it is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateLoss:
-    """Per token, ``[C]``: the loss, the ratio (detached), and where each bound took the gradient away.
-
-    ``corrected``: the loss holds ``importance_C`` already and is not multiplied with it again.
-    """
+    """What an objective gives, per token, ``[C]``."""
 
     losses_C: Tensor
+    """Before weights, importance, KL and entropy; carries the gradient."""
     ratios_C: Tensor
+    """The ratio, detached, for ``ratio_max``."""
     clipped_low_C: Tensor
+    """Bool: the lower bound took the token's gradient away, or changed its weight."""
     clipped_high_C: Tensor
+    """The same of the upper bound."""
     corrected: bool = False
+    """The loss holds ``importance_C`` already and is not multiplied with it again."""
 
 
 class Surrogate(Protocol):

@@ -10,10 +10,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLoss:
-    """Per token, ``[C]``: the loss, and where the clipped error is the larger (no gradient there)."""
+    """What a critic's error costs, per token, ``[C]``."""
 
     losses_C: Tensor
+    """Squared error times the coefficient, in units of the reward, squared."""
     clipped_C: Tensor
+    """Bool: the clipped error is the larger, so that the token has no gradient."""
 
 
 def clipped_value_loss(

@@ -10,10 +10,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gae:
-    """Per token, ``[C]`` float64, 0 where the mask is: advantages, and returns (advantages + values)."""
+    """What comes of a batch's rewards and values, per token, ``[C]`` float64, 0 where the mask is."""
 
     advantages_C: Tensor
+    """A_t, in units of the reward."""
     returns_C: Tensor
+    """A_t + V_t: what the critic is to give."""
 
 
 def generalized_advantages(

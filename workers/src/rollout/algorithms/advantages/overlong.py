@@ -19,8 +19,11 @@ class OverlongPenalty:
     """Lengths in tokens that the policy sampled; 0 < ``buffer`` < ``limit``."""
 
     limit: int
+    """Tokens at which the whole penalty is taken: the completion limit (``L_max``)."""
     buffer: int
+    """Tokens before the limit over which it grows from 0 (``L_cache``)."""
     penalty: float = 1.0
+    """Most that is taken, in units of the reward, >= 0."""
 
     def __call__(self, length: int) -> float:
         """What is taken from the reward of a completion of ``length`` tokens, >= 0."""

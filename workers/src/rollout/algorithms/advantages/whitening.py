@@ -21,11 +21,14 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Of some values: how many, their mean, and the sum of squared distances from that mean."""
+    """Of the values of a batch, float64."""
 
     count: float = 0.0
+    """Values under a mask of 1."""
     mean: float = 0.0
+    """Their mean; 0 for none."""
     squares: float = 0.0
+    """Sum of squared distances from ``mean``, >= 0."""
 
     @property
     def variance(self) -> float:

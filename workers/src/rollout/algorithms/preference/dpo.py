@@ -29,16 +29,17 @@ DpoForm = Literal["Sigmoid", "Conservative", "Robust", "Hinge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpoSettings:
-    """``label_smoothing`` is the assumed share of swapped labels, in [0, 0.5).
-
-    ``sft_coefficient`` weighs an added negative log-likelihood of the chosen answers, a mean over their
-    tokens in the global batch (Pang 2024, TRL ``sft``); it is the caller's to add.
-    """
+    """The numbers of the loss."""
 
     beta: float = 0.1
+    """Scale of the log ratios, > 0, per nat: larger stays closer to the reference."""
     form: DpoForm = "Sigmoid"
+    """A row of the module's table (``loss_type`` of TRL)."""
     label_smoothing: float = 0.0
+    """e, the assumed share of swapped labels, in [0, 0.5); ``Conservative`` and ``Robust`` read it."""
     sft_coefficient: float = 0.0
+    """Weighs an added negative log-likelihood of the chosen answers, a mean over their tokens in the global batch
+    (Pang 2024, TRL ``sft``); it is the caller's to add. 0: none."""
 
 
 def dpo_losses(pairs: PairLogprobs, settings: DpoSettings) -> PairLosses:

@@ -26,7 +26,9 @@ class IpoSettings:
     """The numbers of the loss."""
 
     beta: float = 0.1
+    """Regularisation (tau of the paper), > 0: the margin is pulled to 1 / (2 beta) nats."""
     aggregation: IpoAggregation = "TokenMean"
+    """Whether an answer's log ratio is its sum or its mean over tokens."""
 
 
 def target_margin(beta: float) -> float:

@@ -23,8 +23,11 @@ class KtoSettings:
     """The numbers of the loss. The paper wants desirable weight x count within 1 to 4/3 of the other."""
 
     beta: float = 0.1
+    """Scale of the log ratios, > 0, per nat."""
     desirable_weight: float = 1.0
+    """w_good, > 0."""
     undesirable_weight: float = 1.0
+    """w_bad, > 0."""
 
 
 def kto_losses(

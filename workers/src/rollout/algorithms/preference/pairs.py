@@ -14,30 +14,38 @@ from rollout.algorithms.aggregation import masked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLogprobs:
-    """Logprobs in nats summed over the tokens of each answer, and how many tokens those are (at least 1).
+    """What a loss on P pairs reads. Logprobs are in nats, summed over an answer's tokens.
 
-    Only ``chosen_P`` and ``rejected_P`` (the policy's) carry a gradient. The reference's are None for
-    losses that know none.
+    Only ``chosen_P`` and ``rejected_P`` carry a gradient.
     """
 
     chosen_P: Tensor
+    """The policy's, of the better answers."""
     rejected_P: Tensor
+    """The policy's, of the worse ones."""
     chosen_tokens_P: Tensor
+    """Tokens that the sum is over, at least 1."""
     rejected_tokens_P: Tensor
+    """The same of the worse answers."""
     reference_chosen_P: Tensor | None = None
+    """The reference policy's; None for losses that know none (ORPO, SimPO)."""
     reference_rejected_P: Tensor | None = None
+    """The same of the worse answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLosses:
-    """A loss for each pair, to be averaged over the global batch, and the answers' detached rewards.
+    """What a loss says of P pairs.
 
     A reward is what the loss compares, in the loss's own scale; their order is the preference.
     """
 
     losses_P: Tensor
+    """To be averaged over the global batch; carries the gradient."""
     chosen_rewards_P: Tensor
+    """Implicit rewards of the better answers, detached."""
     rejected_rewards_P: Tensor
+    """Those of the worse ones, detached."""
 
 
 def sum_answers(values_C: Tensor, mask_C: Tensor, answer_C: Tensor, num_answers: int) -> Tensor:

@@ -18,10 +18,12 @@ from rollout.algorithms.preference.pairs import PairLogprobs, PairLosses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpoSettings:
-    """``gamma`` is the wanted margin between the rewards, in the rewards' own scale."""
+    """The numbers of the loss."""
 
     beta: float = 2.0
+    """Scale of the mean logprobs, > 0."""
     gamma: float = 1.0
+    """Margin between the two rewards that the loss aims at, in the rewards' own scale, >= 0."""
 
 
 def simpo_losses(pairs: PairLogprobs, settings: SimpoSettings) -> PairLosses:

@@ -23,7 +23,9 @@ class Cispo:
     """Bounds of the ratio itself; ``relative`` builds them from distances."""
 
     ratio_min: float = 0.0
+    """Lower bound of the weight, >= 0; 0: none."""
     ratio_max: float = 5.0
+    """Upper bound, > 0 (ScaleRL: 5; TRL ``epsilon_high``)."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of every token. A bound is counted wherever it changed the weight."""

@@ -18,8 +18,11 @@ class Clipped:
     """``clipped_policy_loss`` as an objective."""
 
     low: float = 0.2
+    """epsilon_low, in [0, 1): the ratio's lower bound is 1 - low."""
     high: float = 0.2
+    """epsilon_high, >= 0: the upper bound is 1 + high (DAPO: 0.28)."""
     dual: float | None = None
+    """c of dual clip, > 1: bounds the loss of tokens with A < 0; None: off (verl ``clip_ratio_c``, 3)."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of every token."""

@@ -22,11 +22,14 @@ from rollout.algorithms.surrogates.clip import LOG_RATIO_MAX, bounded_exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dppo:
-    """Bounds of the change of a token's probability, and the weight of the squared log ratio."""
+    """Where a token is left out, and what its drift costs."""
 
     mask_low: float = 0.2
+    """Most that a probability may fall where A <= 0, in [0, 1]."""
     mask_high: float = 0.2
+    """Most that it may rise where A > 0, in [0, 1]."""
     drift_coefficient: float = 1e-3
+    """Weight of the squared log ratio, >= 0, per square nat; 0: no such term."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of every token. A bound is counted where it left a token out."""

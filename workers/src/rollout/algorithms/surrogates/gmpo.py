@@ -22,10 +22,12 @@ from rollout.algorithms.surrogates.clip import LOG_RATIO_MAX, bounded_exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gmpo:
-    """Bounds of a token's *log* ratio."""
+    """Bounds of a token's *log* ratio, in nats."""
 
     log_clip_low: float = 0.4
+    """Least log ratio is -low, low > 0; binds where A < 0."""
     log_clip_high: float = 0.4
+    """Largest log ratio, > 0; binds where A > 0."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of each completion, at all of its tokens. Counts ratios of tokens."""

@@ -28,20 +28,26 @@ from rollout.algorithms.surrogates.clip import bounded_exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """Which ratio is weighed with, and its bounds. ``masks``: outside the weight is 0, not the bound."""
+    """Which ratio is weighed with, and its bounds."""
 
     level: Literal["Token", "Sequence"] = "Token"
+    """``Sequence``: every token has the product over its completion (verl ``rollout_is``)."""
     low: float = 0.0
+    """Lower bound of the weight, >= 0; 0: none."""
     high: float = 2.0
+    """Upper bound, > ``low``."""
     masks: bool = False
+    """Outside the bounds the weight is 0 (IcePop), not the bound (TIS)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportanceWeights:
-    """Per token, ``[C]``, no gradient: the weights, and where a bound acted."""
+    """Per token, ``[C]``, no gradient."""
 
     weights_C: Tensor
+    """rho of each token, >= 0."""
     truncated_C: Tensor
+    """Bool: a bound acted."""
 
 
 def importance_weights(

@@ -20,10 +20,12 @@ from rollout.algorithms.surrogates.clip import bounded_exp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sapo:
-    """Temperatures for tokens with A > 0 and for all others."""
+    """How fast the gate closes, by the advantage's sign."""
 
     temperature_positive: float = 1.0
+    """tau_pos, > 0, for tokens with A > 0."""
     temperature_negative: float = 1.05
+    """tau_neg, > 0, for all others; above the other's it damps unlearning more."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of every token; no bound binds."""

@@ -27,12 +27,19 @@ LOG_WEIGHT_MIN = math.log(1e-8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vespo:
-    """``k`` lowers completions that became less likely, ``rate`` (lambda) those that became more so."""
+    """k and lambda of phi, by the advantage's sign; both >= 0.
+
+    k lowers completions that became less likely, lambda those that became more so.
+    """
 
     k_positive: float = 2.0
+    """k where A >= 0."""
     rate_positive: float = 3.0
+    """lambda where A >= 0."""
     k_negative: float = 3.0
+    """k where A < 0."""
     rate_negative: float = 2.0
+    """lambda where A < 0."""
 
     def __call__(self, tokens: SurrogateTokens) -> SurrogateLoss:
         """The loss of every token; no bound binds. ``ratios_C`` are the completions'."""

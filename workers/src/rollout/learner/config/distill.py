@@ -18,14 +18,14 @@ from rollout_api.worker import WorkerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillSettings(SampledSettings):
-    """Distillation from a teacher.
-
-    ``reward_coefficient`` weighs the reward less its group's mean; 0: rewards are only recorded.
-    """
+    """Distillation from a teacher: ``spec.train.algorithm.distill``."""
 
     kl_coefficient: float = 1.0
+    """Weight of the reverse KL in the advantage, per nat, >= 0."""
     kl_discount: float = 0.0
+    """Of what later tokens cost, in [0, 1]; 0: each token answers for itself."""
     reward_coefficient: float = 0.0
+    """Weighs the reward less its group's mean; 0: rewards are only recorded."""
 
 
 def build_distill(config: WorkerConfig, train: Train) -> DistillSettings:

@@ -32,21 +32,34 @@ AlgorithmSettings = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """Everything that decides what a step does. ``max_grad_norm`` 0 does not clip."""
+    """Everything that decides what a step does."""
 
     algorithm: AlgorithmSettings
+    """The numbers of the loss, and of what is learned from."""
     optimizer: OptimizerSettings
+    """The policy's; a critic has its own in ``PpoSettings.critic``."""
     schedule: ScheduleSettings
+    """Its learning rate over steps."""
     max_grad_norm: float
+    """Of the whole gradient, all ranks; 0 does not clip."""
     micro_batch_tokens: int
+    """Tokens, padding included, of one forward and backward pass of one rank; memory and speed, not the result."""
     activation_checkpointing: bool
+    """Activations are computed again in the backward pass: less memory, a third slower."""
     dtype: DtypeName
+    """Of the policy's parameters in the forward pass."""
     exact: bool
+    """``numerics.mode`` is ``Exact``: the same steps give the same bits."""
     hash_every_steps: int
+    """Steps between hashes of the whole state, >= 1."""
     anchor_every_steps: int
+    """Steps between two anchors, >= 1: the lesser of ``snapshots.everySteps`` and ``maxReplaySteps``."""
     seed: int
+    """The run's; what is drawn in the learner (new heads, adapters) comes from it."""
     spec_digest: str
+    """blake3 of the canonical resolved spec; the root of the hash chain."""
     lora: LoraSettings | None = None
+    """The adapter that is trained; None: all parameters."""
 
     @property
     def num_epochs(self) -> int:

@@ -12,25 +12,36 @@ from rollout_api.v1alpha1.training.train import Train
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
-    """``kind`` ``adamw`` reads the betas, epsilon and decay; ``sgd`` reads momentum."""
+    """``adamw`` reads the betas, epsilon and decay; ``sgd`` reads momentum."""
 
     kind: Literal["adamw", "sgd"]
+    """Which one."""
     learning_rate: float
+    """The peak, >= 0; the schedule scales it."""
     beta1: float = 0.9
+    """Decay of the first moment, in [0, 1)."""
     beta2: float = 0.999
+    """Decay of the second moment, in [0, 1)."""
     epsilon: float = 1e-8
+    """Added to the root of the second moment, > 0."""
     weight_decay: float = 0.0
+    """Decoupled: times the learning rate, off matrices only (no biases, no norms); >= 0."""
     momentum: float = 0.0
+    """In [0, 1); 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """The learning rate over steps. ``horizon_steps`` and ``minimum_ratio`` shape a decay."""
+    """The learning rate over steps."""
 
     kind: Literal["constant", "cosine", "linear"] = "constant"
+    """What follows the warm-up."""
     warmup_steps: int = 0
+    """Steps over which the rate rises in a straight line from 0 to its peak; 0: it begins there."""
     horizon_steps: int = 1
+    """The step at which a decay has ended, warm-up included; >= 1."""
     minimum_ratio: float = 0.0
+    """Where a decay ends, as a share of the peak, in [0, 1]."""
 
 
 def default_rate(train: Train) -> float:

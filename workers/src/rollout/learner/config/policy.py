@@ -26,15 +26,14 @@ OVERLONG_PARTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardKl:
-    """The KL to the reference as a price.
-
-    ``per_token``: each token pays for what follows it, after baseline and scale; else a completion
-    pays its sum before them.
-    """
+    """The KL to the reference as a price."""
 
     coefficient: float
+    """beta, per nat, > 0."""
     estimator: KlEstimator = "K1"
+    """How the KL is estimated from sampled tokens."""
     per_token: bool = False
+    """Each token pays for what follows it, after baseline and scale; else a completion pays its sum before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +41,15 @@ class PolicySettings(SampledSettings):
     """Reinforcement learning on groups. With ``reward_kl`` the coefficient in the loss is 0."""
 
     advantage_scale: AdvantageScale
+    """What rewards are divided by behind their baseline (TRL ``scale_rewards``)."""
     advantage_epsilon: float
+    """Added to that divisor, > 0."""
     advantage_baseline: AdvantageBaseline = "GroupMean"
+    """What is taken from a reward; ``LeaveOneOut`` is RLOO's."""
     reward_kl: RewardKl | None = None
+    """None: no KL in the reward."""
     overlong: OverlongPenalty | None = None
+    """Soft penalty for length, off the reward; None: none."""
 
     @property
     def needs_reference(self) -> bool:

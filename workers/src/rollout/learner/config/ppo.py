@@ -25,33 +25,36 @@ from rollout_api.worker import WorkerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticSettings:
-    """How the critic moves. ``max_grad_norm`` 0 does not clip.
-
-    In the first ``warmup_steps`` steps the policy stays as it is. The learning rate follows the
-    policy's schedule from the critic's own peak.
-    """
+    """How the critic moves."""
 
     optimizer: OptimizerSettings
+    """Its own; the rate follows the policy's schedule from the critic's own peak."""
     max_grad_norm: float = 1.0
+    """Of the critic's whole gradient; 0 does not clip."""
     warmup_steps: int = 0
+    """In so many first steps the policy stays as it is (verl ``critic_warmup``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoSettings(SampledSettings):
-    """PPO. ``loss.kl_coefficient`` is always 0: the coefficient, ``kl_coefficient`` at first, may move.
-
-    ``kl_in_loss`` False takes the KL from the reward (``returns.reward_kl``). ``bootstraps``: an answer
-    cut by its token limit is worth the critic's value there.
-    """
+    """PPO. ``loss.kl_coefficient`` is always 0: the coefficient, ``kl_coefficient`` at first, may move."""
 
     returns: ReturnSettings
+    """How rewards become advantages; its ``reward_kl`` takes the KL from the reward."""
     value: ValueSettings
+    """The critic's loss."""
     critic: CriticSettings
+    """How the critic moves."""
     kl_coefficient: float = 0.0
+    """beta of the first step, per nat; 0: no KL anywhere, and no reference."""
     kl_target: KlTarget | None = None
+    """What an adaptive controller steers ``kl_coefficient`` to; None: it stays."""
     whitens: bool = True
+    """Advantages are whitened over the mini-batch, all ranks."""
     bootstraps: bool = False
+    """An answer cut by its token limit is worth the critic's value there; else 0."""
     overlong: OverlongPenalty | None = None
+    """Soft penalty for length, off the reward; None: none."""
 
     @property
     def needs_reference(self) -> bool:

@@ -19,28 +19,36 @@ PairLoss = DpoSettings | IpoSettings | OrpoSettings | SimpoSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSettings:
-    """A policy learns from pairs of answers. Pairs whose longer side exceeds ``max_length`` are left out."""
+    """A policy learns from pairs of answers."""
 
     loss: PairLoss
+    """DPO, IPO, ORPO or SimPO, by its class."""
     max_length: int
+    """In tokens, prompt included; pairs whose longer side exceeds it are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSettings:
-    """KTO. ``per_micro_batch`` estimates the KL term over each micro-batch, as TRL does."""
+    """KTO."""
 
     loss: KtoSettings
+    """Its numbers."""
     max_length: int
+    """In tokens, prompt included; longer rows are left out."""
     per_micro_batch: bool = False
+    """Estimates the KL term over each micro-batch, as TRL does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSettings:
-    """A reward model learns from pairs of answers; ``seed`` draws a head that is not there yet."""
+    """A reward model learns from pairs of answers."""
 
     loss: RewardModelSettings = field(default_factory=RewardModelSettings)
+    """Its numbers."""
     max_length: int
+    """In tokens, prompt included; pairs whose longer side exceeds it are left out."""
     seed: int = 0
+    """The run's; draws a head that is not there yet."""
 
 
 PreferenceSettings = PairSettings | LabelSettings | RewardSettings

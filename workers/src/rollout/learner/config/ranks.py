@@ -24,8 +24,11 @@ class RankPlace:
     """
 
     num_nodes: int
+    """Pods of the learner, >= 1."""
     node_rank: int
+    """This one's, from 0 to ``num_nodes - 1``."""
     address: str
+    """``HOST:PORT`` of node rank 0; port 0: any free one, for one node only."""
 
 
 ALONE = RankPlace(num_nodes=1, node_rank=0, address=f"{LOOPBACK}:0")

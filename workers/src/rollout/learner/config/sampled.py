@@ -18,24 +18,30 @@ class EndBar:
     """End tokens that actors do not sample among the first ``num_tokens`` of a reply (``minNewTokens``)."""
 
     num_tokens: int
+    """First tokens of a reply that none of the others may be; at least 1."""
     token_ids: tuple[int, ...]
+    """The end tokens that are barred there, at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledSettings:
-    """``width`` is the completion limit, for ``FixedLength``; ``end_bar`` is part of the policy.
-
-    ``old_logprobs``: whose logprobs the importance ratio is taken over; where they are the learner's own,
-    ``loss.correction`` says what makes up for those that actors sampled with.
-    """
+    """What all algorithms that learn from sampled completions share."""
 
     loss: GrpoSettings
+    """The numbers of the policy's loss; its ``correction`` makes up for the logprobs that actors sampled with, where
+    the old ones are the learner's own."""
     old_logprobs: Literal["Learner", "Actor"]
+    """Whose logprobs the importance ratio is taken over."""
     temperature: float
+    """Of training samples, > 0; logits are divided by it before logprobs are taken."""
     width: int
+    """The completion limit in tokens, for ``FixedLength``."""
     epochs: int = 1
+    """Passes over one step's batch, >= 1."""
     mini_batches: int = 1
+    """Optimizer updates of one pass, >= 1."""
     end_bar: EndBar | None = None
+    """Which end tokens were barred where; part of the policy that is learned; None: none."""
 
     @property
     def num_updates(self) -> int:
