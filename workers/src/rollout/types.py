@@ -62,6 +62,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     arguments: Mapping[str, Any] | None = None
     """What ``arguments_text`` says, where ``status`` is ``ok``; else None."""
     status: CallStatus = "ok"
+    """``ok``: it names a tool and its arguments are a JSON object; else what is wrong with it."""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tool-result"):

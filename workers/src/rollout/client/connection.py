@@ -44,12 +44,16 @@ AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer in HTTP; ``chain`` is empty where the call has none."""
+    """An answer in HTTP."""
 
     status: int
+    """HTTP's."""
     body: bytes
+    """Undecoded, whole."""
     content_type: str
+    """Of the body; empty where the answer names none."""
     chain: str
+    """Header ``X-Rollout-Chain``; empty where the call has none."""
 
     def json(self) -> Any:
         """The body, decoded. Raises UnansweredError."""

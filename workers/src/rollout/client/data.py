@@ -23,7 +23,9 @@ class EncodedTextChunk:
     """A part of an input: token ids."""
 
     tokens: Sequence[int]
+    """Ids of the base's vocabulary."""
     type: Literal["encoded_text"] = "encoded_text"
+    """A word of the clients' protocol; always this one."""
 
     @property
     def length(self) -> int:
@@ -36,6 +38,7 @@ class ModelInput:
     """Tokens in parts."""
 
     chunks: Sequence[EncodedTextChunk]
+    """Read one after the other; how tokens are cut into parts changes nothing."""
 
     @classmethod
     def from_ints(cls, tokens: Sequence[int]) -> ModelInput:
@@ -116,10 +119,13 @@ class TensorData:
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One sequence [N] and what a loss reads beside it, by name: lists, arrays, tensors or TensorData of [N]."""
+    """One sequence of N tokens, and what a loss reads beside it."""
 
     model_input: ModelInput
+    """[N]."""
     loss_fn_inputs: Mapping[str, Any] = field(default_factory=dict)
+    """By name (``target_tokens``, ``weights``, ``logprobs``, ``advantages``): lists, arrays, tensors or TensorData of
+    [N], kept as TensorData."""
 
     def __post_init__(self) -> None:
         known = {name: as_tensor(name, value) for name, value in self.loss_fn_inputs.items()}
@@ -139,23 +145,36 @@ def as_tensor(name: str, value: Any) -> TensorData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamParams:
-    """AdamW's numbers for one step; ``grad_clip_norm`` 0 does not clip."""
+    """AdamW's numbers for one step."""
 
     learning_rate: float = 1e-4
+    """Of this step: a schedule is the caller's."""
     beta1: float = 0.9
+    """Decay of the first moment, in [0, 1)."""
     beta2: float = 0.95
+    """Decay of the second moment, in [0, 1)."""
     eps: float = 1e-12
+    """Added to the root of the second moment."""
     weight_decay: float = 0.0
+    """Decoupled: times the learning rate; 0: none."""
     grad_clip_norm: float = 0.0
+    """Norm to which the gradient is clipped; 0 does not clip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
-    """How to sample. ``stop`` None: the base's end tokens end a completion; an empty list: nothing does."""
+    """How to sample."""
 
     max_tokens: int | None = None
+    """Most tokens of a completion; None: as many as the context holds."""
     seed: int | None = None
+    """Of the noise: equal calls with equal seeds give equal tokens; None: the service draws from the call's own
+    place."""
     stop: str | Sequence[str] | Sequence[int] | None = None
+    """Texts or token ids that end a completion; None: the base's end tokens; an empty list: nothing does."""
     temperature: float = 1.0
+    """Divides the logits; 0 is greedy."""
     top_k: int = -1
+    """So many of the likeliest tokens may be drawn; -1: all."""
     top_p: float = 1.0
+    """The likeliest tokens that together have this probability, in (0, 1]; 1: all."""

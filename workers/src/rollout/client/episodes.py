@@ -37,13 +37,18 @@ UNNAMED = WeightVersion(lineage=0, step=0, digest="", object="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlayer:
-    """What episodes are played with. ``context_max``: tokens that the base sees at once, prompt included."""
+    """What episodes are played with."""
 
     sampler: SamplingClient
+    """Draws the replies."""
     renderer: Renderer
+    """Of the base's chat template."""
     sampling: SamplingParams
+    """Of each reply; stop texts, ``top_k`` and ``top_p`` are not passed on."""
     context_max: int
+    """Tokens that the base sees at once, prompt included."""
     budgets: Budgets = field(default_factory=Budgets)
+    """Of each episode; ``seconds`` is not looked at."""
 
     async def play(self, environment: Env, seed: int) -> Episode:
         """An episode from start to end, with noise of ``seed``; the environment is closed.

@@ -196,9 +196,9 @@ class SnapshotsPlan:
     weights_place: str = ""
     """Where whoever serves them finds the weights of anchors, whole; empty: nowhere."""
     anchor_every_steps: int | None = None
+    """Steps between two anchors; None: as the learner's own configuration says."""
     replay_steps_max: int | None = None
     """Most steps that may be committed after the last anchor that was reported; None: nothing bounds them."""
-    """Steps between two anchors; None: as the learner's own configuration says."""
     saves_on_notice: bool = False
     """A learner that is told to go before its time saves an anchor first, where there is time."""
 

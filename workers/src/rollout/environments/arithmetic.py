@@ -37,18 +37,23 @@ MISSES_MAX = 1000
 class Arithmetic:
     """Parameters of the builtin.
 
-    ``held_out`` problems make the report split and ``selection`` others the selection split; both
-    shrink to a fifth and a twentieth of all problems where there are few. All the rest is training.
-    ``form`` ``auto`` is ``padded`` for sums (each digit of the answer then has its own place, which tiny
-    models learn many times faster) and ``plain`` for everything else.
+    ``held_out`` and ``selection`` shrink to a fifth and a twentieth of all problems where there are few. All the rest
+    is training.
     """
 
     digits: int = 2
+    """Of an operand, 1 to 4."""
     terms: int = 2
+    """Operands, 2 to 4."""
     operations: str = "+"
+    """Some of ``+-*``."""
     form: str = "auto"
+    """How numbers are written (``Difficulty.form``). ``auto``: ``padded`` for sums (each digit of the answer then has
+    its own place, which tiny models learn many times faster) and ``plain`` for everything else."""
     held_out: int = 2000
+    """Problems of the report split, >= 1."""
     selection: int = 500
+    """Problems of the selection split, >= 1."""
 
     def __post_init__(self) -> None:
         if self.held_out < 1 or self.selection < 1:
@@ -74,7 +79,9 @@ class HeldOut:
     """Problem indices of the two held-out splits, in the order drawn: any first so many are a sample."""
 
     report: tuple[int, ...]
+    """Of the report split."""
     selection: tuple[int, ...]
+    """Of the selection split; shares no family with the other."""
 
 
 @lru_cache(maxsize=16)
@@ -156,6 +163,7 @@ class ArithmeticBuilder:
     """Single-turn episodes over problems of its own."""
 
     parameters: Arithmetic
+    """Which problems there are, and which are held out."""
 
     def source(self, split: str, seed: int) -> ArithmeticSource:
         """The problems of ``split``; ``seed`` does not matter, on purpose."""

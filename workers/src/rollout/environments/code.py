@@ -29,22 +29,26 @@ LOADS = ("pass",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeParameters:
-    """``tests_field`` of a row holds its tests, in any form of the reward ``code-tests``; ``shown_field`` those that are shown.
-
-    A row without the latter shows the first ``shown`` of its tests, one less than it has at most. ``credit`` as in
-    ``code-tests``; ``attempt_penalty`` is taken for each attempt after which another is made. ``instruction`` stands behind the
-    question, with the shown tests; empty: the row's messages are asked as they are.
-    """
+    """Parameters of the builtin ``code``."""
 
     tests_field: str = "tests"
+    """Of the row, that holds its tests, in any form of the reward ``code-tests``."""
     shown_field: str = "shown_tests"
+    """Of the row, that holds the tests that are shown."""
     shown: int = 1
+    """Where a row has none of those, so many of its first tests, one less than it has at most; 0 to 4."""
     attempts: int = 3
+    """Programs of one episode, 1 to 16; the last one counts."""
     credit: str = "all"
+    """As in ``code-tests``."""
     attempt_penalty: float = 0.0
+    """Taken for each attempt after which another is made, 0 to 1."""
     test_seconds: float = 6.0
+    """What one test may take, above 0, at most 60."""
     memory_mib: int = 512
+    """What a program with its tests may take."""
     instruction: str = ASKED
+    """Stands behind the question, with the shown tests; empty: the row's messages are asked as they are."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shown <= TESTS_TOLD_MAX:
@@ -114,12 +118,14 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeBuilder:
-    """Builds episodes; the rows are the run's. A program runs on each processor at a time, on 8 at most."""
+    """Builds episodes; the rows are the run's."""
 
     parameters: CodeParameters
+    """Of all its episodes."""
     free: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(programs_at_once()), compare=False
     )
+    """A program runs on each processor at a time, on 8 at most."""
 
     def source(self, split: str, seed: int) -> DataSource | None:
         """No rows of its own."""

@@ -115,7 +115,9 @@ class MusiqueSearchBuilder:
     """Builds episodes; the rows are the run's, in the data set's own form."""
 
     parameters: MusiqueSearchParameters
+    """Of all its episodes."""
     sources: tuple[SearchSource, ...] = (SearchSource(field=FIELD),)
+    """What is searched; unless said otherwise the row's own paragraphs."""
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

@@ -135,7 +135,9 @@ class PluginBuilder:
 
     made: Any
     parameters: Mapping[str, str]
+    """As the spec has them; texts."""
     what: str
+    """Names the class in messages."""
 
     def source(self, split: str, seed: int) -> DataSource | None:
         """The user's ``source`` or ``rows``, or None."""

@@ -16,16 +16,17 @@ COMMUTATIVE = "+*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """Which problems there are: operands 0..10^digits-1, joined by any of ``operations`` (``+-*``).
-
-    ``form`` writes numbers as they are, zero-padded to equal length, or the answer's digits from the
-    last to the first (each digit of a sum then depends on what was already written).
-    """
+    """Which problems there are."""
 
     digits: int = 2
+    """Of an operand, 1 to 4: it is 0 to 10^digits - 1."""
     terms: int = 2
+    """Operands, 2 to 4."""
     operations: str = "+"
+    """Which of ``+-*`` may join them."""
     form: str = "plain"
+    """``plain``; ``padded`` with zeros to equal length; ``reversed``, the answer's digits from the last to the first
+    (each digit of a sum then depends on what was already written); or both."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.digits <= 4:
@@ -58,7 +59,9 @@ class Problem:
     """``operands[0] operations[0] operands[1] ...``, read with the usual precedence."""
 
     operands: tuple[int, ...]
+    """In the order written."""
     operations: tuple[str, ...]
+    """Between them, one less."""
 
     @property
     def value(self) -> int:

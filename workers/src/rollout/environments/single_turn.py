@@ -15,7 +15,9 @@ class SingleTurn:
     """An episode that is over after the first reply."""
 
     messages: tuple[Message, ...]
+    """The row's conversation."""
     choices: tuple[str, ...] = ()
+    """The only replies that there may be (``State.choices``); empty: any."""
 
     async def start(self) -> State:
         """The row's conversation."""

@@ -194,6 +194,7 @@ class TreasureHuntBuilder:
     """Builds episodes over worlds of its own."""
 
     parameters: TreasureHunt
+    """Of all its episodes."""
 
     def source(self, split: str, seed: int) -> TreasureSource:
         """The worlds of ``split``; ``seed`` does not matter, on purpose: what one run holds out, all do."""

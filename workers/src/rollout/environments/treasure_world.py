@@ -55,13 +55,18 @@ DRAWS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """``names`` by place; ``doors`` hold both directions of each door."""
+    """Rooms, doors, and where the hunt goes."""
 
     names: tuple[tuple[Place, str], ...]
+    """Of the rooms, by place."""
     doors: frozenset[tuple[Place, str]]
+    """Place and direction: both directions of each door."""
     start: Place
+    """Where the hunt begins; the first room."""
     key: Place
+    """Where the key lies."""
     chest: Place
+    """Where the locked chest stands."""
 
     @property
     def rooms(self) -> dict[Place, str]:

@@ -23,11 +23,14 @@ FORMAT, WORKER, INCARNATION = "X-Rollout-Format", "X-Rollout-Worker", "X-Rollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """The sender of a call. ``worker`` is empty for who is none; ``incarnation`` 0: not registered yet."""
+    """The sender of a call, and how its calls are written."""
 
     worker: str = ""
+    """Name of the worker (``actor-0``); empty for who is none."""
     incarnation: int = 0
+    """Of its process; an older one's calls are refused. 0: not registered yet."""
     format: int = CALL_FORMAT
+    """Of its calls; another one than ``CALL_FORMAT`` is refused before the body is read."""
 
     def headers(self) -> dict[str, str]:
         """As HTTP carries it."""

@@ -24,27 +24,40 @@ MemberState = Literal["waiting", "working", "done", "failed"]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """The pod of one node rank. ``nonce`` names one start of its process; random, and nobody else's to know."""
+    """The pod of one node rank."""
 
     worker: str
+    """Its name."""
     address: str
+    """``HOST:PORT`` where the ranks of the others reach it."""
     nonce: str
+    """Names one start of its process: 128 random bits, and nobody else's to know."""
     seen_at: float
+    """When it last said anything, in seconds of the coordinator's clock."""
     state: MemberState = "waiting"
+    """``waiting`` until the group is complete; ``done`` and ``failed`` are final for this start."""
     message: str = ""
+    """Why it failed; empty unless it has."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LearnerGroup:
-    """One incarnation of the group. ``since`` is when it was first heard of; 0: never."""
+    """One incarnation of the group."""
 
     uid: str
+    """Of the run; begins the name of the meeting."""
     size: int
+    """Pods, one for each node rank (``learner.nodes``)."""
     incarnation: int = 0
+    """Of all its processes together; an older one's are fenced. 0: none has come yet."""
     since: float = 0.0
+    """When it was first heard of, in seconds of the coordinator's clock; 0: never."""
     members: dict[int, Member] = field(default_factory=dict)
+    """By node rank, those that have checked in."""
     rendezvous: str = ""
+    """The name that they meet under; empty until all have checked in."""
     trouble: str = ""
+    """Why the group has failed; empty while it has not."""
 
     def missing(self) -> tuple[int, ...]:
         """Ranks that have not checked in."""

@@ -28,18 +28,20 @@ A = TypeVar("A", bound=WireMessage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[Q, A]):
-    """One call: where it goes, the role that may make it, what goes in and what comes out.
-
-    ``waits``: it is answered when something happens, or after ``request.wait_seconds``.
-    ``body_bytes_max``: longer bodies are refused before they are read.
-    """
+    """One call: where it goes, the role that may make it, what goes in and what comes out."""
 
     path: str
+    """Of the URL, with its version."""
     role: Role
+    """Whose token is let in."""
     request: type[Q]
+    """Type of the body."""
     answer: type[A]
+    """Type of what comes back."""
     waits: bool = False
+    """It is answered when something happens, or after ``request.wait_seconds``."""
     body_bytes_max: int = SMALL_BYTES
+    """Longer bodies are refused before they are read."""
 
     def wait_seconds(self, request: Q) -> float:
         """How long the answer to ``request`` may take because nothing happens."""

@@ -24,18 +24,20 @@ BOOT, POSITION = "X-Rollout-Boot", "X-Rollout-Position"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport brings back. ``boot`` changes when the coordinator's process does.
-
-    ``format``: how the coordinator's calls are written, meaningful where ``boot`` is there.
-    ``again_seconds``: when a refused call may be repeated; None: as the caller sees fit, if at all.
-    """
+    """What a transport brings back."""
 
     status: int
+    """HTTP's."""
     body: bytes
+    """Undecoded."""
     boot: str = ""
+    """Names the coordinator's process: another one means that it was replaced; empty: no coordinator answered."""
     position: int = 0
+    """Where its ledger stands; grows over all lives of the coordinator, else commits were lost."""
     format: int = CALL_FORMAT
+    """How the coordinator's calls are written; meaningful where ``boot`` is there."""
     again_seconds: float | None = None
+    """When a refused call may be repeated; None: as the caller sees fit, if at all."""
 
 
 class Unreachable(Exception):  # noqa: N818 - a state, always retried and then wrapped

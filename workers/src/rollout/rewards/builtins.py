@@ -24,7 +24,9 @@ class ExactMatch:
     """1 when the completion, stripped, is the row's answer, stripped; else 0."""
 
     field: str = "answer"
+    """Of the row, that holds the answer."""
     ignore_case: bool = False
+    """Both are compared case-folded."""
 
     def __call__(
         self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]
@@ -43,7 +45,9 @@ class Length:
     """1 up to ``free_tokens``, then falling in a straight line to 0 at ``limit_tokens``."""
 
     free_tokens: int = 0
+    """Tokens without a loss, >= 0."""
     limit_tokens: int = 256
+    """Tokens from which on the value is 0; above ``free_tokens``."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.free_tokens < self.limit_tokens:
@@ -64,6 +68,7 @@ class Format:
     """1 when the whole completion matches ``pattern`` (Python syntax, ``.`` matches newlines)."""
 
     pattern: str = r".*\\boxed\{[^{}]+\}.*"
+    """Regular expression of the whole completion."""
 
     def __post_init__(self) -> None:
         try:
@@ -86,14 +91,16 @@ class Format:
 class MathVerify:
     r"""1 when the completion's final answer equals the row's, as mathematics.
 
-    The answer is the last ``\boxed{...}`` or, failing that, the last expression (``require_boxed``
-    counts only the first kind). The reference may be a whole solution that ends in ``#### 72``
-    (GSM8K) or in ``\boxed{72}``. What cannot be parsed in ``parse_seconds`` is wrong.
+    The answer is the last ``\boxed{...}`` or, failing that, the last expression.
     """
 
     field: str = "answer"
+    r"""Of the row, that holds the reference: an answer, or a whole solution that ends in ``#### 72`` (GSM8K) or in
+    ``\boxed{72}``."""
     require_boxed: bool = False
+    """Only a boxed answer counts."""
     parse_seconds: int = 3
+    """What cannot be parsed in so many seconds is wrong."""
 
     def __call__(
         self, prompts: Prompts, completions: Sequence[Completion], rows: Sequence[Row]

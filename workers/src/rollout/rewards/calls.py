@@ -127,12 +127,16 @@ class InSandboxes(InPlace):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardBatch:
-    """What is asked about; sequences of one length. ``groups``: which samples belong together; None: nobody knows."""
+    """What is asked about; sequences of one length."""
 
     prompts: Sequence[Sequence[Message]]
+    """The conversation before each completion."""
     completions: Sequence[Completion]
+    """What is judged."""
     rows: Sequence[Row]
+    """The row of each one's task."""
     groups: Sequence[Hashable] | None = None
+    """A key for each, equal for samples of one group; None: unknown."""
 
     def take(self, places: Sequence[int]) -> RewardBatch:
         """The part at these places."""

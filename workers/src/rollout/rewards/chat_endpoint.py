@@ -39,19 +39,24 @@ class RequestRefused(RolloutError):  # noqa: N818 - a state of one request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where to ask, and how patiently. ``key`` is sent as a bearer token and shown nowhere.
-
-    ``is_trusted_network``: whether a key may go there without TLS, as between pods of one endpoint.
-    """
+    """Where to ask, and how patiently."""
 
     url: str
+    """``http://`` or ``https://``, up to and with ``/v1``; no credentials in it."""
     model: str
+    """As the server calls it."""
     key: str = field(default="", repr=False)
+    """Sent as a bearer token and shown nowhere; empty: none."""
     timeout_seconds: float = 120.0
+    """Of one try."""
     tries_max: int = 6
+    """Tries of one call, >= 1."""
     pause_first_seconds: float = 1.0
+    """Longest pause before the second try; doubles from try to try."""
     pause_max_seconds: float = 30.0
+    """It grows up to this."""
     is_trusted_network: bool = False
+    """A key may go there without TLS, as between pods of one endpoint."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -66,16 +71,18 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A reply; ``tokens`` as the server counts them, None where it does not say.
-
-    ``choice_logprobs``: of replies that were given, how likely each is, in nats; ``text`` is the likeliest.
-    """
+    """A reply."""
 
     text: str
+    """The likeliest choice, where choices were given."""
     finish: str
+    """``finish_reason`` of the server."""
     prompt_tokens: int | None = None
+    """As the server counts them; None where it does not say."""
     completion_tokens: int | None = None
+    """As the server counts them; None where it does not say."""
     choice_logprobs: tuple[float, ...] = ()
+    """Of replies that were given, how likely each is, in nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +90,13 @@ class Asked:
     """How a reply is sampled."""
 
     max_tokens: int
+    """Most tokens of the reply."""
     temperature: float = 0.0
+    """0 is greedy."""
     seed: int | None = None
+    """Of the server's noise; None: its own."""
     stop: tuple[str, ...] = ()
+    """Texts that end the reply."""
 
 
 def open_client(concurrency: int) -> httpx.Client:
@@ -134,11 +145,14 @@ def post(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDeadline:
-    """Until when a call may be tried (on ``clock``), and how its pauses pass."""
+    """Until when a call may be tried, and how its pauses pass."""
 
     until: float = math.inf
+    """On ``clock``, in its seconds; infinite: ``tries_max`` alone bounds it."""
     clock: Callable[[], float] = time.monotonic
+    """Seconds that only grow."""
     sleep: Callable[[float], None] = time.sleep
+    """Waits so many seconds."""
 
     def left(self) -> float:
         """Seconds that are left."""

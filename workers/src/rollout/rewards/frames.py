@@ -18,19 +18,22 @@ class Request:
     """One batch; the three sequences have one length."""
 
     prompts: Sequence[tuple[Message, ...]]
+    """The conversation before each completion."""
     completions: Sequence[Completion]
+    """What is judged."""
     rows: Sequence[Row]
+    """The row of each one's task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardAnswer:
-    """``values`` as the function returned them, or the failure and the first row that shows it alone.
-
-    ``lost`` is filled when the failure was no fault of the function's: the rows that met it. ``values`` are then those of
-    the others, where they are known, with None for the lost ones.
-    """
+    """What the function returned, or how it failed."""
 
     values: Any = None
+    """As they were returned; with ``lost`` those of the others, where they are known, and None for the lost ones."""
     failure: str | None = None
+    """None: there was none."""
     row_index: int | None = None
+    """First row that shows the failure alone; None: not found."""
     lost: tuple[int, ...] = ()
+    """Rows that met a failure that was no fault of the function's."""

@@ -21,14 +21,14 @@ Scored = tuple[float, dict[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardVerdict:
-    """Of one completion: its reward, the values of the sources that were asked, and what asking cost.
-
-    ``parts`` are before weighting, named values as ``source/name``, as are ``costs``.
-    """
+    """Of one completion. ``parts`` and ``costs`` have named values as ``source/name``."""
 
     total: float
+    """The reward: the weighted sum, gates and bounds included."""
     parts: dict[str, float]
+    """Values of the sources that were asked, before weighting."""
     costs: dict[str, float] = field(default_factory=dict)
+    """What asking cost (tokens, a price)."""
 
 
 class RewardPipeline:

@@ -19,42 +19,57 @@ from rollout.rewards.builtins import build_builtin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassMark:
-    """A value that a reward must reach for the others to count; ``else_total`` None: else its own part alone counts."""
+    """A value that a reward must reach for the others to count."""
 
     at_least: float
+    """The value, before weighting."""
     else_total: float | None = None
+    """The whole reward where it is missed; None: its own part alone counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSource:
     """A builtin by name, or a function of a module or file found in ``folders``.
 
-    A class is constructed with ``parameters`` and its ``score`` is called (or the object itself); ``per_group`` its
-    ``score_group``, where it has one. ``name`` is its name in metrics; ``timeout_seconds`` bounds one call. ``counts``: of
-    named values this one is the reward, the others are kept beside it; None: their sum is. ``at_least`` and ``at_most``
-    bound what it adds, after its weight. ``per_group``: it is called with all samples of one group. ``batch_size`` None:
-    one call for all; ``concurrency``: processes; ``retries``: further tries of what lies outside; ``cache_entries``: of
-    answers that are kept, 0 for none.
+    A class is constructed with ``parameters`` and its ``score`` is called (or the object itself).
     """
 
     name: str
+    """In metrics and rewards."""
     weight: float = 1.0
+    """Its value's factor in the reward."""
     timeout_seconds: float = 60.0
+    """Bounds one call."""
     builtin: str | None = None
+    """Name of one that rollout ships; None: a user's."""
     module: str | None = None
+    """Of the user's function; None: it lies in ``path``."""
     path: str | None = None
+    """File of the user's function, below one of ``folders``; None: it lies in ``module``."""
     function: str = ""
+    """Of that module or file; empty for a builtin."""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    """As the spec has them; of a function those beyond its three arguments."""
     folders: Sequence[Path] = ()
+    """Where modules and files are looked for, in order."""
     counts: str | None = None
+    """Of named values this one is the reward, the others are kept beside it; None: their sum is."""
     gate: PassMark | None = None
+    """It decides whether others count; None: it does not."""
     at_least: float | None = None
+    """Least that it adds, after its weight; None: no bound."""
     at_most: float | None = None
+    """Most that it adds, after its weight; None: no bound."""
     per_group: bool = False
+    """It is called with all samples of one group, a class by ``score_group``, where it has one."""
     batch_size: int | None = None
+    """Samples of one call; None: one call for all."""
     concurrency: int = 1
+    """Processes, >= 1."""
     retries: int = 0
+    """Further tries of what lies outside, >= 0."""
     cache_entries: int = 0
+    """Answers that are kept; 0: none."""
 
     @property
     def origin(self) -> str:

@@ -16,7 +16,9 @@ class Attempts:
     """Of one episode; told as its signals."""
 
     steps: int = 0
+    """Replies that were actions."""
     mistakes: int = 0
+    """Replies that were none; ``MISTAKES_MAX`` in a row end the episode."""
     _in_a_row: int = 0
 
     def took(self) -> None:

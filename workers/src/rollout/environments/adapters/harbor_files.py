@@ -42,26 +42,38 @@ SIZE = re.compile(r"(\d+)\s*([MG]?)i?B?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborHere:
-    """What the user says of this machine: whose place its system takes, and what is not needed or done already."""
+    """What the user says of this machine."""
 
     images: frozenset[str] = frozenset()
+    """Names of images whose place its system takes."""
     offline: bool = False
+    """Tasks and tests need no network, though they do not say so."""
     ran: bool = False
+    """What a Dockerfile's ``RUN`` lines do is done here already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask:
-    """One task. ``files`` by path below the working folder, ``tests`` below ``/tests``; times in seconds, sizes in bytes."""
+    """One task. Files are by path, texts as bytes."""
 
     name: str
+    """Of its folder."""
     instruction: str
+    """``instruction.md``."""
     files: tuple[tuple[str, bytes], ...]
+    """By path below the working folder."""
     tests: tuple[tuple[str, bytes], ...]
+    """By path below ``/tests``; ``test.sh`` is among them."""
     agent_seconds: float
+    """What the agent may take, without the model's time."""
     verifier_seconds: float
+    """What the tests may take."""
     environment: tuple[tuple[str, str], ...] = ()
+    """Variables of the agent, by name."""
     verifier_environment: tuple[tuple[str, str], ...] = ()
+    """Variables of the tests, by name."""
     memory_bytes: int = MEMORY_MIB << 20
+    """Of the sandbox."""
 
 
 @dataclass(slots=True)

@@ -135,14 +135,20 @@ class OpenEnvEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEnvServer:
-    """A server, and how it is spoken with. ``reset``: fields of a row that an episode begins with; none: its seed."""
+    """A server, and how it is spoken with."""
 
     url: str
+    """Of the server."""
     wording: Wording
+    """Which fields replies and observations are."""
     instruction: str = ""
+    """Stands before the first observation; empty: nothing does."""
     reset: tuple[str, ...] = ()
+    """Fields of a row that an episode begins with; none: its seed."""
     tools: bool = False
+    """The server's tools are the policy's; else a reply is an action."""
     key: str = ""
+    """Sent as a bearer token; empty: none."""
 
     def open(self) -> Any:
         """A client that is not connected. Raises SpecError."""

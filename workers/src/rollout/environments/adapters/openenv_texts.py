@@ -22,10 +22,12 @@ class Mistake(Exception):  # noqa: N818 - an answer to the policy, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """The action's field that a reply is, the observation's that is shown; empty: found by ``read_action``, ``tell_observation``."""
+    """Which fields replies and observations are."""
 
     action: str = ""
+    """The action's field that a reply is; empty: found by ``read_action``."""
     observation: str = ""
+    """The observation's field that is shown; empty: found by ``tell_observation``."""
 
 
 def read_action(reply: str, schema: Mapping[str, Any], wording: Wording) -> dict[str, Any]:

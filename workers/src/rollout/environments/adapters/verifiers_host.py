@@ -36,18 +36,25 @@ class Seat:
     """Where the harness finds its model: the episode's endpoint and its key."""
 
     url: str
+    """Of OpenAI's API, in this process."""
     key: str
+    """The episode's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What became of an episode. ``reward``: the sum of its weighted rewards; ``signals``: its rewards unweighted, and metrics."""
+    """What became of an episode."""
 
     kind: str
+    """verifiers' stop condition with dashes, or ``failed``."""
     owner: Owner = "policy"
+    """Whose doing the end is."""
     detail: str = ""
+    """The error, at most 2,000 characters; empty without one."""
     reward: float = 0.0
+    """The sum of its weighted rewards."""
     signals: Mapping[str, float] = field(default_factory=dict)
+    """Its rewards unweighted, as ``reward_NAME``, and its metrics; at most ``SIGNALS_MAX``."""
 
 
 class VerifiersHost:

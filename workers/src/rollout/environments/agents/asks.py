@@ -24,23 +24,32 @@ NAME_CHARACTERS_MAX = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAsk:
-    """One request for a reply. ``usage``: a stream ends with the counts of its tokens; ``model`` is told back."""
+    """One request for a reply."""
 
     messages: tuple[Message, ...]
+    """The whole conversation, as the agent tells it; does not end with a reply."""
     tools: tuple[ToolSpec, ...] = ()
+    """What the policy may call, at most ``TOOLS_MAX``."""
     stream: bool = False
+    """The reply is sent as server-sent events."""
     usage: bool = False
+    """A stream ends with the counts of its tokens."""
     model: str = ""
+    """Any name; it is told back."""
 
 
 @dataclass(slots=True, eq=False)
 class AskRefused(Exception):  # noqa: N818 - an answer, not a fault
-    """What an agent is told instead of a reply; ``field`` is what was wrong of its request."""
+    """What an agent is told instead of a reply."""
 
     status: int
+    """HTTP's."""
     message: str
+    """What was wrong, and what to do."""
     field: str | None = None
+    """Of the request, that was wrong; None: not one of them."""
     code: str | None = None
+    """OpenAI's word for it; None: there is none."""
 
     def __str__(self) -> str:
         return self.message
@@ -48,17 +57,20 @@ class AskRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenReply:
-    """A reply as an agent hears it. A reply with a call that is none is its text, and has no calls.
-
-    ``num_prompt``, ``num_tokens``: tokens before the reply, and of it.
-    """
+    """A reply as an agent hears it. A reply with a call that is none is its text, and has no calls."""
 
     text: str
+    """What is said aloud."""
     reasoning: str = ""
+    """What was thought before; empty: nothing."""
     calls: tuple[ToolCall, ...] = ()
+    """Whole ones only, in order."""
     turn: int = 0
+    """Counts from 0."""
     num_prompt: int = 0
+    """Tokens before the reply."""
     num_tokens: int = 0
+    """Tokens of the reply."""
 
 
 def build_reply(action: Action) -> GivenReply:

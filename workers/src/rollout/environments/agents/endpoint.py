@@ -33,10 +33,15 @@ class Dialect:
     """How one API is read and written."""
 
     path: str
+    """Where requests of it are posted."""
     read: Callable[[bytes], AgentAsk]
+    """The request of a body. Raises AskRefused."""
     reply: Callable[[GivenReply, AgentAsk], bytes]
+    """The body of an answer."""
     events: Callable[[GivenReply, AgentAsk], Iterator[bytes]]
+    """The events of a streamed answer, as bytes."""
     error: Callable[[AskRefused], bytes]
+    """The body of a refusal."""
 
 
 OPENAI, ANTHROPIC = (
@@ -53,12 +58,16 @@ OPENAI, ANTHROPIC = (
 
 @dataclass(slots=True, eq=False)
 class AskedTurn:
-    """A request on its way. ``heard``: an answer of it has been sent."""
+    """A request on its way."""
 
     ask: AgentAsk
+    """What it asks for."""
     digest: bytes
+    """blake3 of path and body: an equal request whose answer was not sent is the same turn."""
     answer: asyncio.Future[GivenReply]
+    """Set once, by ``answer`` or ``turn_away``."""
     heard: bool = False
+    """An answer of it has been sent."""
 
 
 @dataclass(slots=True)
@@ -66,9 +75,13 @@ class AgentEndpoint:
     """One of them. ``serve`` once, ``next`` and ``answer`` in turns, ``close`` always."""
 
     key: str
+    """What a request has to bear; the episode's own."""
     refusal: AskRefused | None = None
+    """What every request is told from now on; None: they are answered."""
     flooded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once there were more than ``REQUESTS_MAX`` requests."""
     turned_away: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a request has met ``refusal``."""
     _runner: web.AppRunner | None = None
     _waiting: asyncio.Queue[AskedTurn] = field(default_factory=lambda: asyncio.Queue(WAITING_MAX))
     _turns: list[AskedTurn] = field(default_factory=list)

@@ -27,34 +27,42 @@ PASSED, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierProgram:
-    """Runs in the agent's sandbox once the agent has ended; ``files`` are by path below ``/tests``.
-
-    ``by_file``: what it has written is its verdict whatever its exit code, and nothing else is.
-    """
+    """Runs in the agent's sandbox once the agent has ended."""
 
     command: tuple[str, ...]
+    """Its words; no shell reads them."""
     files: tuple[tuple[str, bytes], ...]
+    """By path below ``/tests``."""
     seconds: float
+    """What it may take; beyond it the episode has no verdict."""
     environment: tuple[tuple[str, str], ...] = ()
+    """Variables, by name."""
     by_file: bool = False
+    """What it has written is its verdict whatever its exit code, and nothing else is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """``files`` are by path below the working folder, ``beside`` below ``BESIDE``; ``seconds`` are the agent's own, without those of the model.
-
-    ``memory_bytes`` and ``disk_bytes`` (of each folder) bound its sandbox, where that is one of this machine.
-    """
+    """An agent, and the bounds of its sandbox where that is one of this machine."""
 
     command: tuple[str, ...]
+    """Its words; ``{instruction}`` in one of them stands for the row's prompt."""
     files: tuple[tuple[str, bytes], ...] = ()
+    """By path below the working folder."""
     verifier: VerifierProgram | None = None
+    """Judges what it left behind; None: the episode has no verdict of its own, rewards alone judge."""
     max_turns: int = 32
+    """Replies of the policy in one episode."""
     seconds: float = 600.0
+    """The agent's own, without those of the model."""
     beside: tuple[tuple[str, bytes], ...] = ()
+    """By path below ``BESIDE``: files of its own where the working folder is a task's."""
     environment: tuple[tuple[str, str], ...] = ()
+    """Variables, by name; those that name its endpoint are added."""
     memory_bytes: int = 1 << 30
+    """Of the sandbox."""
     disk_bytes: int = 64 << 20
+    """Of each folder that it may write."""
 
 
 def agent_command(program: AgentProgram, row: Row, key: str, seconds_max: float) -> AgentCommand:

@@ -20,19 +20,20 @@ MEMORY_MIB_MIN, MEMORY_MIB_MAX = 32, 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTests:
-    """1 when the program in a reply passes all hidden tests of its row; else 0, or with ``credit: share`` their share.
-
-    ``field`` of the row holds the tests, where it is not one of HumanEval or MBPP. ``test_seconds`` is what one test
-    may take, ``memory_mib`` what a program with its tests may. ``concurrency`` 0: one for each processor, at most 8.
-    What is not run within ``deadline_seconds`` is not scored.
-    """
+    """1 when the program in a reply passes all hidden tests of its row; else 0."""
 
     field: str = "tests"
+    """Of the row, that holds the tests, where it is not one of HumanEval or MBPP."""
     credit: str = "all"
+    """``share``: the share of the tests that passed, instead of all or nothing."""
     test_seconds: float = 6.0
+    """What one test may take, above 0, at most 600."""
     memory_mib: int = 512
+    """What a program with its tests may take."""
     concurrency: int = 0
+    """Programs at a time, up to 256; 0: one for each processor, at most 8."""
     deadline_seconds: float = 54.0
+    """What is not run so long after the batch began is not scored."""
 
     def __post_init__(self) -> None:
         require_bounds(self.credit, self.memory_mib)

@@ -30,10 +30,12 @@ Became = Literal["passed", "failed", "error", "time"]
 
 
 class CaseVerdict(msgspec.Struct, frozen=True):
-    """What became of one case, and why in few words."""
+    """What became of one case."""
 
     became: Became
+    """``error``: it raised or did not begin; ``time``: it was ended."""
     why: str = ""
+    """In few words; empty where it passed."""
 
 
 class _Told(msgspec.Struct):
@@ -43,10 +45,12 @@ class _Told(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramBounds:
-    """``seconds`` of one case; ``memory_bytes`` of the program with all that it starts."""
+    """What one program may use."""
 
     seconds: float = 6.0
+    """Of one case."""
     memory_bytes: int = 512 << 20
+    """Of the program with all that it starts."""
 
     def limits(self, num_cases: int) -> SandboxLimits:
         """The sandbox's own bounds."""

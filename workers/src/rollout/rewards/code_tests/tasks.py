@@ -32,7 +32,9 @@ class Pair:
     """What a whole program reads, and what it has to print."""
 
     given: str
+    """On standard input."""
     wanted: str
+    """On standard output."""
 
 
 Cases = tuple[str, ...] | tuple[Pair, ...]
@@ -41,11 +43,14 @@ Cases = tuple[str, ...] | tuple[Pair, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTask:
-    """The hidden tests of a row, and what stands before a reply that lacks the function asked for."""
+    """The hidden tests of a row, and what a program is completed with."""
 
     cases: Cases
+    """In the row's order, 1 to 256."""
     entry_point: str = ""
+    """Function that the tests call; empty: there is none in particular."""
     before: str = ""
+    """The row's own beginning of the program, for a reply that lacks that function."""
 
     def program_of(self, reply: str) -> str:
         """The reply's last block of Python, else all of it; where it lacks the function, behind the row's own beginning."""

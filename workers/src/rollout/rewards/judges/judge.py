@@ -24,25 +24,33 @@ from rollout.types import Completion, Message, Row
 class Judge:
     """Parameters of the reward ``judge``.
 
-    ``url`` ends in ``/v1``; ``key_env`` names the variable that holds a key; ``instructions`` stand before the question and
-    ask for a last line ``Score: N`` up to ``scale`` (in a comparison as ours do). ``call_seconds`` bound one call,
-    ``deadline_seconds`` all of a batch (the reward's ``timeoutSeconds`` less a tenth, unless given). Prices are per million
-    tokens. ``reference`` shows the row's answer. ``compare``: how the samples of a group are compared, where they are.
     ``concurrency``, ``retries`` and ``per_group`` are the reward's own fields.
     """
 
     url: str
+    """Of the server, ending in ``/v1``."""
     model: str
+    """As the server calls it."""
     key_env: str = ""
+    """Variable that holds a key; empty: none is sent."""
     instructions: str = ""
+    """Stand before the question and ask for a last line ``Score: N`` (in a comparison as ours do); empty: ours."""
     reference: bool = True
+    """The judge is shown the row's answer."""
     scale: float = 10.0
+    """Highest score that it may say; the reward is the share of it."""
     max_tokens: int = 512
+    """Of one reply of the judge."""
     call_seconds: float = 60.0
+    """Bound one call."""
     deadline_seconds: float = 54.0
+    """Bound all of a batch (the reward's ``timeoutSeconds`` less a tenth, unless given)."""
     prompt_price: float = 0.0
+    """Of a million tokens of questions, in any currency."""
     completion_price: float = 0.0
+    """Of a million tokens of replies."""
     compare: str = COMPARISONS[0]
+    """How the samples of a group are compared, where they are: ``pairs`` or ``ranking``."""
     concurrency: int = 8
     retries: int = 5
     per_group: bool = False

@@ -28,10 +28,12 @@ Parts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What verdicts cost: tokens of questions and replies, as the judge counts them, and their price."""
+    """What verdicts cost."""
 
     tokens: float = 0.0
+    """Of questions and replies, as the judge counts them."""
     price: float = 0.0
+    """In the currency of the judge's prices."""
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(tokens=self.tokens + other.tokens, price=self.price + other.price)
@@ -55,12 +57,16 @@ class Verdicts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePanel:
-    """A judge and how it is asked. ``compare`` empty: each answer by itself; ``reference``: it is shown the row's answer."""
+    """A judge and how it is asked."""
 
     verdicts: Verdicts
+    """Who judges."""
     compare: str = ""
+    """``pairs`` or ``ranking``; empty: each answer by itself."""
     reference: bool = True
+    """It is shown the row's answer."""
     concurrency: int = 8
+    """Verdicts at a time."""
 
     def judge(
         self,

@@ -35,14 +35,20 @@ Ask = Callable[[str, Asked], Said]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a judge is asked. ``instructions`` empty: ours; a score counts up to ``scale``; prices per million tokens."""
+    """How a judge is asked."""
 
     judge: str
+    """Its name, for messages."""
     instructions: str = ""
+    """Empty: ours."""
     scale: float = 10.0
+    """Up to which a score counts, > 0."""
     max_tokens: int = 512
+    """Of one reply, >= 1."""
     prompt_price: float = 0.0
+    """Of a million tokens of questions, 0 to 1e6."""
     completion_price: float = 0.0
+    """Of a million tokens of replies, 0 to 1e6."""
 
     def __post_init__(self) -> None:
         if not (self.scale > 0 and math.isfinite(self.scale)) or self.max_tokens < 1:
