@@ -53,15 +53,11 @@ from rollout.common.stacks import heed_end, run_loop, show_on_signal
 show_on_signal()
 async def finish_what_there_is(told):
     print("ready", flush=True)
-    await told.wait()
-    await told.wait_again()
-class Twice(asyncio.Event):
-    async def wait_again(self):
-        self.clear()
-        await self.wait()
+    await told.acquire()
+    await told.acquire()
 async def main():
-    told = Twice()
-    heed_end(told.set, asyncio.get_running_loop())
+    told = asyncio.Semaphore(0)  # counts: a signal may come before the loop has heard of the one before it
+    heed_end(told.release, asyncio.get_running_loop())
     await asyncio.create_task(finish_what_there_is(told), name="last sample")
 run_loop(main())
 """
