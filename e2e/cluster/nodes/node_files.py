@@ -93,6 +93,8 @@ def _build_kubelet(place: NodePlace) -> dict:
         # images cannot be pulled again
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
+        # what a ConfigMap or Secret says reaches a pod's files when the kubelet looks at the pod: a minute by default
+        "syncFrequency": "5s",
         # a lease renewed every 2 s fits a node-monitor-grace-period of 10 s
         "nodeStatusUpdateFrequency": "2s",
         "nodeStatusReportFrequency": "10s",
