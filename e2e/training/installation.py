@@ -130,4 +130,5 @@ def build_runtime(cache: Path) -> Manifest:
         modelCache={"emptyDir": None, "hostPath": {"path": str(cache)}},
         roles={role: {"volumes": given} for role in ROLES},
         sandbox=SANDBOX,
+        allowed={"images": ["rollout.test/"]},
     )

@@ -85,7 +85,8 @@ class WatchedRun:
         """SIGKILL to everything in a container, from its node: nobody is told beforehand."""
         found = self.kubectl.get("pod", pod)
         node = next(one for one in self.cluster.nodes if one.name == found["spec"]["nodeName"])
-        statuses = found["status"]["containerStatuses"]
+        status = found["status"]
+        statuses = [*status.get("initContainerStatuses", ()), *status["containerStatuses"]]
         uri = next(one["containerID"] for one in statuses if one["name"] == container)
         command = (str(build.path("ctr")), "-n", "k8s.io", "tasks", "kill", "--all")
         node.run(*command, "-s", "SIGKILL", uri.removeprefix("containerd://"))
@@ -156,6 +157,7 @@ class Result:
     outcome: str
     chains: list[tuple[int, str]]
     evaluations: list[dict[str, Any]]
+    dispositions: dict[str, int]
 
     @property
     def accuracy(self) -> float:
@@ -173,6 +175,7 @@ def read_result(folder: Path) -> Result:
         outcome=found["outcome"],
         chains=[(step, chain) for step, chain in found["chains"]],
         evaluations=found["evaluations"],
+        dispositions=found["dispositions"],
     )
 
 

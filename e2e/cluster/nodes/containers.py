@@ -65,7 +65,7 @@ def _ensure_built(target: str, name: str, source: Path = REPOSITORY) -> Path:
     archive = images.folder() / f"{target}-{_digest(target, name, source)}.tar"
     with locked(f"image-{target}"):
         if not archive.exists():
-            base = _ensure_base()
+            base = ensure_base()
             with tempfile.TemporaryDirectory(dir=build_cache()) as scratch:
                 _build(target, name, source, base, archive, Path(scratch))
     return archive
@@ -88,7 +88,8 @@ def _build(target: str, name: str, source: Path, base: Path, archive: Path, scra
     partial.rename(archive)
 
 
-def _ensure_base() -> Path:
+def ensure_base() -> Path:
+    """The archive of the Debian below them."""
     digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
     archive = images.folder() / f"base-{SUITE}-{digest}.tar"
     with locked("image-base"):
