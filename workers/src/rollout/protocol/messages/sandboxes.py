@@ -6,39 +6,46 @@ from rollout.protocol.messages.base import WireMessage
 
 
 class ClaimSandbox(WireMessage, frozen=True, kw_only=True):
-    """Ask for a pod, for one episode. ``claim`` is this wish's own; waits up to ``wait_seconds``."""
+    """Ask for a pod, for one episode."""
 
     claim: str
+    """Names this request; repeated, it gets the same pod."""
     wait_seconds: float = 0.0
+    """How long the answer may wait for one."""
 
 
 class SandboxClaimed(WireMessage, frozen=True, kw_only=True):
-    """``name`` empty: none is ready yet, and ``reason`` says why.
-
-    ``secret`` is what the pod proves to be the one by, ``key`` what it lets its caller in by.
-    """
+    """A pod, or why there is none yet."""
 
     name: str = ""
+    """Of the pod; empty: none is ready."""
     address: str = ""
+    """Its IP."""
     port: int = 0
+    """Where its service listens."""
     secret: bytes = b""
+    """What the pod proves its identity by."""
     key: bytes = b""
+    """What it lets its caller in by."""
     reason: str = ""
+    """Why none is ready."""
 
 
 class ReleaseSandbox(WireMessage, frozen=True, kw_only=True):
-    """A pod is not needed any more. ``lost``: it ended by itself, and what is known of that is waited for.
-
-    ``claim`` instead of ``name``: a wish is not had any more, whatever it was given.
-    """
+    """A pod is not needed any more."""
 
     name: str = ""
+    """Of the pod."""
     claim: str = ""
+    """Instead of ``name``: that request is withdrawn, whatever it was given."""
     lost: bool = False
+    """The pod ended by itself, and what is known of that is waited for."""
     wait_seconds: float = 0.0
+    """How long the answer may wait for it."""
 
 
 class SandboxReleased(WireMessage, frozen=True, kw_only=True):
-    """``past_memory``: the kernel had ended it because what ran in it used more memory than it may."""
+    """What is known of a pod's end."""
 
     past_memory: bool = False
+    """The kernel had ended it because what ran in it used more memory than it may."""
