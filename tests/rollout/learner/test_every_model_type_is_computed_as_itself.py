@@ -9,6 +9,7 @@ from zoo_kit import NAMES, TABLE, measure, read_table, row_of, table
 
 from rollout.learner.forward import attention
 from rollout.learner.model import adapter
+from rollout.models.experts.families import MLP_BESIDE_EXPERTS
 from rollout.weights.digest import load_weights
 
 QUICK = {
@@ -20,6 +21,8 @@ QUICK = {
     "gemma2": "packed",
     "gpt_oss": "packed",
     "qwen3_moe": "packed",
+    "glm4_moe": "packed",
+    "phimoe": "single",
     "qwen3_5_text": "single",
     "recurrent_gemma": "single",
     "gpt2": "single",
@@ -27,7 +30,7 @@ QUICK = {
 }
 
 
-SAID = {"right", "no projections", "not by transformers"}
+SAID = {"right", "attention only", "no projections", "not by transformers"}
 
 
 def listed() -> dict[str, str]:
@@ -85,6 +88,17 @@ def test_a_delta_that_loses_a_number_is_caught(monkeypatch):
 
     found = planted("qwen2", monkeypatch, zoo_forms, "load_weights", forgets)
     assert found.forms["delta"].startswith("wrong")
+
+
+def test_layers_that_are_not_computed_again_are_caught(monkeypatch):
+    found = planted("qwen2", monkeypatch, zoo_forms, "recompute_activations", lambda model: None)
+    assert found.forms["checkpointed"].startswith("wrong")
+
+
+def test_plan_knows_the_types_whose_adapters_peft_would_read_as_those_of_experts():
+    said = {kind for kind, row in read_table().items() if row[1] == "attention only"}
+
+    assert said == MLP_BESIDE_EXPERTS
 
 
 def test_the_table_names_every_type_and_none_is_wrong():

@@ -6,7 +6,8 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +23,8 @@ from rollout.weights.mirror import WeightFiles
 from rollout.weights.publisher import Publisher
 
 LORA = LoraSettings(rank=4, alpha=8, targets=("Attention", "Mlp"))
+ATTENTION = replace(LORA, targets=("Attention",))
+"""Of a model with experts that PEFT would take the other projections for."""
 SCALE = LORA.alpha / LORA.rank
 CHANGED = 0.02
 """Of all numbers, by the version that comes as a delta."""
@@ -45,10 +48,9 @@ def under_an_adapter(dense: torch.nn.Module) -> Gaps:
     """An adapter that changes the model, against W + scale B A; its gradients follow from those of W."""
     model, merged = copy.deepcopy(dense), copy.deepcopy(dense)
     prepare_model(model)
-    try:
-        add_adapter(model, LORA, seed=0)
-    except SpecError:
-        return Gaps(reason="no projections")
+    said = _add_adapter(model)
+    if said == "no projections":
+        return Gaps(reason=said)
     noise = torch.Generator().manual_seed(1)
     factors = {name: p for name, p in model.named_parameters() if "lora_" in name}
     with torch.no_grad():
@@ -65,7 +67,16 @@ def under_an_adapter(dense: torch.nn.Module) -> Gaps:
             place = name.removesuffix(".weight")
             wanted[f"{place}.lora_A.default.weight"] = SCALE * b.detach().T @ whole[name]
             wanted[f"{place}.lora_B.default.weight"] = SCALE * whole[name] @ a.detach().T
-    return _gaps(model, want, wanted)
+    return replace(_gaps(model, want, wanted), reason=said)
+
+
+def _add_adapter(model: torch.nn.Module) -> str:
+    """On all projections, or those that may have one: what is to be said of it."""
+    for settings, said in ((LORA, ""), (ATTENTION, "attention only")):
+        with suppress(SpecError):
+            add_adapter(model, settings, seed=0)
+            return said
+    return "no projections"
 
 
 def _pairs(
@@ -87,8 +98,24 @@ def checkpointed(dense: torch.nn.Module) -> Gaps:
         recompute_activations(model)
     except ValueError:
         return Gaps(reason="not by transformers")
+    layers = _count_recomputed(model)
     want = plain(reference)
-    return _gaps(model, want, gradients(reference, want))
+    gaps = _gaps(model, want, gradients(reference, want))
+    return gaps if any(layers) else Gaps(gap=float("inf"))
+
+
+def _count_recomputed(model: torch.nn.Module) -> list[int]:
+    """Gets an entry whenever a part of the model is computed under the checkpoint."""
+    found: list[int] = []
+    for module in model.modules():
+        if checkpoint := getattr(module, "_gradient_checkpointing_func", None):
+
+            def counted(*args, checkpoint=checkpoint, **kwargs):
+                found.append(1)
+                return checkpoint(*args, **kwargs)
+
+            module._gradient_checkpointing_func = counted
+    return found
 
 
 def synced(dense: torch.nn.Module) -> Gaps:

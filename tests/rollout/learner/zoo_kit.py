@@ -301,7 +301,8 @@ forward of dense weights and its gradients:
 - **Checkpointed**: activations computed again in the backward (`train.activationCheckpointing`).
 - **Delta**: a version that was stored as a delta and read as an actor does.
 
-**right** is within the limits; *no projections* and *not by transformers* say why there is no such form; an empty cell was not
+**right** is within the limits, and so is **attention only**, where PEFT would read an adapter on the other projections as one of the
+experts (`rollout plan` refuses `Mlp` there by name); *no projections* and *not by transformers* say why there is no such form; an empty cell was not
 measured. {measured} of the {computed} types that are computed were.
 
 Written by `python tests/rollout/learner/zoo_kit.py`; `make test-long` measures it again.

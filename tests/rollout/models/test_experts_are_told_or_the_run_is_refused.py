@@ -54,11 +54,13 @@ def ask(tmp_path):
     """A look at a model folder whose configuration says something else, too."""
     folder = tmp_path / "model"
 
-    def look(train, engine=None, uri=TINY, **changes):
+    def look(train, engine=None, uri=TINY, targets=(), **changes):
         shutil.copytree(Path(resolve_model(uri).path), folder)
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
         spec = {"model": {"uri": f"file://{folder}"}, "train": train}
+        if targets:
+            spec["model"]["lora"] = {"targets": targets}
         if engine:
             spec["actors"] = {"engine": {engine: {}}}
         data = {
@@ -123,6 +125,28 @@ def test_rows_are_learned_from_and_a_dense_model_is_reinforced_without_a_word_of
     ask, train, uri
 ):
     assert ask(train, uri=uri).experts is None
+
+
+BESIDE = [{"model_type": "glm4_moe"}, {"model_type": "deepseek_v3"}, {"mlp_only_layers": [0]}]
+
+
+@pytest.mark.parametrize("changes", BESIDE, ids=str)
+def test_an_adapter_that_peft_would_read_as_one_of_experts_is_refused_with_what_to_write(
+    ask, changes
+):
+    with pytest.raises(
+        SpecError, match=r"lora.targets: Mlp: .* has experts.*targets: \[Attention\]"
+    ):
+        ask(SFT, targets=["Attention", "Mlp"], **changes)
+
+
+@pytest.mark.parametrize("changes", BESIDE, ids=str)
+def test_an_adapter_on_attention_is_taken_beside_experts(ask, changes):
+    assert ask(SFT, targets=["Attention"], **changes).experts is None
+
+
+def test_an_adapter_is_taken_where_all_of_the_mlp_is_experts(ask):
+    assert ask(SFT, targets=["Attention", "Mlp"]).experts is None
 
 
 @pytest.mark.parametrize("kind", ROUTED)

@@ -25,7 +25,7 @@ from rollout.environments.prompts import is_measured, measure_prompts
 from rollout.environments.with_tools import tools_of
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.build import build_suite, new_tokens_of
-from rollout.models.experts.families import find_experts
+from rollout.models.experts.families import find_experts, refuse_adapters_of_experts
 from rollout.models.files import ModelFiles, check_model, digest_model
 from rollout.models.pooled import RUN_TASKS
 from rollout.models.resolve import resolve_model
@@ -170,6 +170,7 @@ def look_at_models(request: ResolveRequest) -> ModelFacts:
 def _look_at_models(spec: RolloutRunSpec, request: ResolveRequest) -> tuple[ModelFacts, Renderer]:
     model = _model(spec, request)
     experts = find_experts(spec, model)
+    refuse_adapters_of_experts(spec, model)
     shape = read_shape(model.path)
     renderer = build_renderer(model.path, spec.model.chat_template)
     if spec.infer is not None and spec.infer.task != "Generate":

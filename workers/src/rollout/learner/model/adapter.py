@@ -12,7 +12,8 @@ reference, and no second copy is loaded.
 The frozen projections may be held in 4 bits (``four_bits``): then W above is what they are restored to.
 With FSDP2 base and adapter are sharded and gathered layer by layer as they are computed with.
 
-Refuses: dropout, targets other than the projections of attention and MLP, 4 bits in shards.
+Refuses: dropout, targets other than the projections of attention and MLP, projections that PEFT would read as
+those of experts, 4 bits in shards.
 
 Axes: N tokens, I inputs and O outputs of a layer.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -42,6 +44,7 @@ from rollout.learner.model.four_bits import (
     restore,
 )
 from rollout.learner.model.parallel import whole
+from rollout.models.experts.families import adapter_on_experts
 from rollout.seeds import derive_seed
 from rollout.weights.lora import PREFIX, serves_adapter
 from rollout_api.worker import WorkerConfig
@@ -296,13 +299,29 @@ def _config(model: nn.Module, settings: LoraSettings) -> Any:
             f" {', '.join(sorted(wanted))}; its linear layers are {', '.join(sorted(there))}; train"
             " without lora"
         )
-    return LoraConfig(
+    config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=sorted(wanted & there),
         lora_dropout=0.0,
         bias="none",
     )
+    _refuse_experts(model, config)
+    return config
+
+
+def _refuse_experts(model: Any, config: Any) -> None:
+    """Raise SpecError where PEFT takes projections for those of experts, which no adapter here is on."""
+    from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+
+    read = deepcopy(config)
+    try:
+        convert_peft_config_for_transformers(read, model, None)
+        of_experts = bool(read.target_parameters)
+    except ValueError:  # some of the projections that it would take
+        of_experts = True
+    if of_experts:
+        raise SpecError(adapter_on_experts(str(model.config.model_type)))
 
 
 def _layers(model: nn.Module) -> list[tuple[str, Any]]:

@@ -62,7 +62,9 @@ def freeze(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def recompute_activations(model: nn.Module) -> None:
     """Keep no activations of the layers; the backward computes them again."""
     model.gradient_checkpointing_enable({"use_reentrant": False})  # pyrefly: ignore - not of nn.Module
-    model.train()  # transformers checkpoints in training mode only
+    for module in model.modules():
+        # Transformers checkpoints in training mode only; in that mode other parts are another policy (a router draws).
+        module.training = getattr(module, "gradient_checkpointing", False)
     drop_nothing(model)
 
 

@@ -44,6 +44,13 @@ ROUTED = tuple(_FAMILIES)
 """Model types whose routes are told and replayed."""
 _ROUTERS = frozenset(family.router for family in _FAMILIES.values())
 
+_BESIDE = """
+        afmoe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe glm4_moe glm4_moe_lite
+        glm_moe_dsa hunyuan_v1_moe longcat_flash qwen3_next solar_open
+"""
+MLP_BESIDE_EXPERTS = frozenset(_BESIDE.split())
+"""Model types with projections of an MLP beside the experts, which PEFT reads an adapter's as the experts'."""
+
 
 class ExpertShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Layers that choose, experts of each, and how many a token goes to."""
@@ -131,6 +138,26 @@ def find_experts(spec: RolloutRunSpec, model: ModelFiles) -> ExpertShape | None:
         return expert_shape(config)
     except ValueError as error:
         raise SpecError(f"{whose}; {error}; {instead}") from error
+
+
+def refuse_adapters_of_experts(spec: RolloutRunSpec, model: ModelFiles) -> None:
+    """Raise SpecError for an adapter on projections that PEFT would read as those of experts."""
+    lora = spec.model.lora
+    if spec.train is None or lora is None or "Mlp" not in lora.targets:
+        return
+    config = read_config(model.path)
+    kind = str(config.get("model_type"))
+    dense = kind == "qwen3_moe" and _num_layers(kind, config) < int(config["num_hidden_layers"])
+    if kind in MLP_BESIDE_EXPERTS or dense:
+        raise SpecError(adapter_on_experts(kind))
+
+
+def adapter_on_experts(kind: str) -> str:
+    """Why such an adapter is refused, and what to write instead."""
+    return (
+        f"spec.model.lora.targets: Mlp: {kind} has experts, and PEFT would read the adapter of the projections"
+        " beside them as the experts' own; use targets: [Attention]"
+    )
 
 
 def experts_of(resolved: ResolvedRun) -> ExpertShape | None:
