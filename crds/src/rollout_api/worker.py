@@ -161,6 +161,19 @@ class ProgressWriting(ApiModel):
     """Time between two writes, unless live settings say otherwise."""
 
 
+class PodShape(ApiModel):
+    """What the pods of one worker are, as bills count them."""
+
+    pods: int = Field(default=1, ge=1)
+    """Pods of one worker: the nodes of a learner."""
+    requests: tuple[dict[str, Quantity], ...] = ()
+    """What each container of a pod asks for."""
+    instance_type: Name | None = None
+    """Type of node that it is placed on. Unset: its manifest does not say."""
+    capacity: Literal["OnDemand", "Spot"] | None = None
+    """Whether it may be taken away. Unset: nobody says."""
+
+
 class SandboxOrder(ApiModel):
     """How the coordinator makes sandbox pods."""
 
@@ -236,6 +249,8 @@ class WorkerOrder(ApiModel):
     """Who may call the coordinator. Unset: whoever holds the run's secret (one machine)."""
     progress: ProgressWriting | None = None
     """Where progress is written. Unset: nowhere but in the coordinator's own status."""
+    shapes: dict[Literal["coordinator", "learner", "actor"], PodShape] = Field(default_factory=dict)
+    """What the pods of each role ask for, for what the run costs. Empty: the run is on one machine."""
     sandboxes: SandboxOrder | None = None
     """Pods in which what the policy writes is run. Unset: on this machine, in bubblewrap, where a run needs it."""
     threads: int = Field(default=1, ge=1, le=1024)

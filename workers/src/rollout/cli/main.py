@@ -12,6 +12,7 @@ import typer
 
 from rollout.cli import (
     comparing,
+    costing,
     doctor,
     exporting,
     logs,
@@ -79,6 +80,7 @@ runs.app.command("watch")(detaching.watch)
 runs.app.command("export")(exporting.export)
 runs.app.command("to-manifest")(manifesting.to_manifest)
 app.add_typer(runs.app, name="runs")
+app.command("cost")(costing.cost)
 app.command("verify-resume")(verifying.verify_resume)
 app.add_typer(environments.app, name="env")
 app.add_typer(plugins.app, name="plugins")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ def print_end(folder: Path, *, page: Path | None) -> None:
     except LedgerError:
         return  # it never began, and why was told
     print_outcome(data, is_told=sys.stdout.isatty() and sys.stderr.isatty())
+    print_cost(folder)
     print_where(data, folder, page, num_evidence=len(list_evidence(folder)))
 
 
@@ -79,6 +81,14 @@ def print_outcome(data: ReportInput, *, is_told: bool = False) -> None:
     if summary["removed"].get("step"):
         print_fact("not kept", describe_removed(summary["removed"]))
     print_fact("hash chain", data.chain or "none yet")
+
+
+def print_cost(folder: Path) -> None:
+    """What a run of this machine costs so far; nothing where nobody names a table of prices."""
+    from rollout.costs.telling import describe_folder
+
+    if (line := describe_folder(folder, os.environ)) is not None:
+        print_fact("cost", line)
 
 
 def describe_removed(removed: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rollout.cli.book.finding import BaseOption, ServiceOption, find_either
 from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption, names_cluster
 from rollout.cli.cluster.remote import RUN_FOLDER, print_answer, save_report
-from rollout.cli.outcomes import print_fact, print_outcome
+from rollout.cli.outcomes import print_cost, print_fact, print_outcome
 from rollout.cli.output import (
     OutputFormat,
     OutputOption,
@@ -80,8 +81,6 @@ def list_runs(service: ServiceOption = None, *, output: OutputOption = OutputFor
 
 
 def _run_rows() -> list[dict[str, Any]]:
-    import os
-
     from rollout.errors import LedgerError
     from rollout.report.gather import gather, read_early_end
     from rollout.runs.run_dir import runs_home
@@ -123,6 +122,7 @@ def show(
     if names_cluster(cluster=cluster, context=context, namespace=namespace):
         print_answer(run, ["runs", "show", RUN_FOLDER, "--output", output], context, namespace)
         return
+    from rollout.costs.telling import describe_folder
     from rollout.report.data import summarise
     from rollout.report.evidence import list_evidence
     from rollout.report.gather import gather
@@ -137,9 +137,11 @@ def show(
     num_evidence = len(list_evidence(folder))
     if output is OutputFormat.json:
         chains = [[row["step"], row["chain"]] for row in data.steps]
-        print_json({**summarise(data), "evidence": num_evidence, "chains": chains})
+        told = {"evidence": num_evidence, "chains": chains}
+        print_json({**summarise(data), **told, "cost": describe_folder(folder, os.environ)})
         return
     print_outcome(data)
+    print_cost(folder)
     if num_evidence:
         print_fact("evidence", f"{num_evidence}: rollout debug evidence {run}")
 

@@ -6,15 +6,19 @@ instant loses nothing, and its next life goes on from the last acknowledged writ
 
 from __future__ import annotations
 
+import platform
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rollout.common.stacks import run_loop
 from rollout.coordinator.build import open_from_config
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.duties.lives import build_lives
 from rollout.coordinator.sandboxes.broker import build_broker
 from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCallers
 from rollout.coordinator.server.server import ServerOptions, serve
@@ -27,7 +31,7 @@ from rollout.protocol.tls import open_certificate
 from rollout.runs.model_transfer import build_packer, find_brought
 from rollout.runs.snapshots.beginning import begin_with_snapshot
 from rollout.runs.snapshots.ordered import open_ordered
-from rollout_api.worker import WorkerConfig
+from rollout_api.worker import PodShape, WorkerConfig
 
 
 def main() -> None:
@@ -62,8 +66,20 @@ def build_server_options(config: WorkerConfig) -> ServerOptions:
         callers=build_callers(config),
         certificate=open_certificate(layout, host),
         config=config.model_dump_json(exclude_none=True).encode(),
-        duties=(*build_duties(config.progress, config.run), *_watches(config)),
+        duties=(
+            *build_duties(config.progress, config.run),
+            *_watches(config),
+            build_lives(partial(find_place, config)),
+        ),
     )
+
+
+def find_place(config: WorkerConfig, role: str) -> Mapping[str, Any]:
+    """What a process of a role stands on, as bills are made of it: this machine, or a pod of its shape."""
+    if config.authentication is None:
+        return {"machine": platform.node()}
+    shape = next((one for name, one in config.shapes.items() if name == role), PodShape())
+    return shape.model_dump(mode="json", exclude_none=True)
 
 
 def _watches(

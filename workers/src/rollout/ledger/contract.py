@@ -21,6 +21,7 @@ from rollout.ledger.records import (
     Claims,
     Disposition,
     LedgerState,
+    LifeNote,
     Registration,
     Removal,
     RunIdentity,
@@ -185,6 +186,10 @@ class Ledger(Protocol):
 
     async def worker_ended(self, worker: str, incarnation: int, outcome: str) -> None:
         """Record how this incarnation of a worker ended."""
+        ...
+
+    async def note_lives(self, notes: Sequence[LifeNote]) -> None:
+        """Record who was heard and when, for what a run costs; nothing else hangs on it."""
         ...
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:

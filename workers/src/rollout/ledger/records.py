@@ -90,6 +90,16 @@ class Lease(Record, frozen=True, kw_only=True):
     prefixed: bool = False
 
 
+class LifeNote(Record, frozen=True, kw_only=True):
+    """A process that was heard ``ago_seconds`` ago. ``place`` says what it stands on, as bills are made of it."""
+
+    worker: str
+    incarnation: int
+    role: str
+    place: dict[str, Any]
+    ago_seconds: float = 0.0
+
+
 class Freed(Record, frozen=True, kw_only=True):
     """Tasks whose worker vanished: those open again, and those given up."""
 

@@ -109,6 +109,17 @@ class WorkerView(Record, frozen=True, kw_only=True):
     endings: dict[str, int]
 
 
+class LifeView(Record, frozen=True, kw_only=True):
+    """A process from when it was first heard to when it was last heard, in milliseconds since 1970."""
+
+    worker: str
+    incarnation: int
+    role: str
+    began_ms: int
+    heard_ms: int
+    place: dict[str, Any]
+
+
 class AttemptView(Record, frozen=True, kw_only=True):
     """One try at a task. ``ending`` None: under way."""
 

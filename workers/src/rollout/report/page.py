@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rollout.common.atomic_files import replace_text
+from rollout.costs.telling import describe_folder
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
 from rollout.report.finite import finite
 from rollout.report.gather import gather
@@ -22,7 +24,7 @@ SAMPLES_MAX = 24
 def write_report(run_dir: Path) -> dict[str, Any]:
     """Write the report of a run folder and return its summary. Raises LedgerError."""
     data = gather(run_dir)
-    summary = summarise(data)
+    summary = {**summarise(data), "cost": describe_folder(run_dir, os.environ)}
     document = {
         "summary": summary,
         "evaluations": list(data.evaluations),

@@ -24,7 +24,7 @@ MODELS = "models"
 CACHE_VOLUME = "cache"
 """The volume of the model cache."""
 
-TEMPLATE_VERSION = "7"
+TEMPLATE_VERSION = "8"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 

@@ -20,6 +20,7 @@ from rollout_operator.run.render import contract
 from rollout_operator.run.render.inputs import Inputs
 from rollout_operator.run.render.pod_settings import plan_grace_seconds, user_settings
 from rollout_operator.run.render.sandboxes import build_sandbox_order
+from rollout_operator.run.render.shapes import build_shapes
 from rollout_operator.run.render.volumes import CLAIM, claim_name
 
 
@@ -46,6 +47,7 @@ def build_order(inputs: Inputs) -> WorkerOrder:
             ca_file=f"{contract.API_FOLDER}/ca.crt",
             every_seconds=inputs.progress_seconds,
         ),
+        shapes=build_shapes(inputs),
         sandboxes=build_sandbox_order(inputs),
         threads=plan_threads(inputs),
         restore=inputs.restore,

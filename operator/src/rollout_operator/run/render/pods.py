@@ -121,6 +121,11 @@ def _init_containers(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> l
     return found
 
 
+def build_sidecars(inputs: Inputs, role: names.Role) -> list[Manifest]:
+    """Containers that start before the main one and run beside it."""
+    return [one for one in _init_containers(inputs, role, []) if one.get("restartPolicy")]
+
+
 def _place_models(inputs: Inputs, role: names.Role, mounts: list[Mount]) -> Manifest:
     """The only container of the pod that writes into the cache of several runs: it runs nobody's code but ours."""
     needed = [

@@ -17,6 +17,7 @@ from rollout.ledger.records import (
     Claims,
     Disposition,
     LedgerState,
+    LifeNote,
     Limits,
     Registration,
     Removal,
@@ -26,8 +27,7 @@ from rollout.ledger.records import (
     StepRecord,
     Verdict,
 )
-from rollout.ledger.sql import cutting, loading, removing, steps, submitting, tasks
-from rollout.ledger.sql.evaluation_rewards import evaluation_rewards
+from rollout.ledger.sql import cutting, lives, loading, removing, steps, submitting, tasks
 from rollout.ledger.sql.transaction import Operation, Runner, Transaction
 from rollout.types import WeightVersion
 
@@ -139,7 +139,7 @@ class SqlLedger:
     ) -> Mapping[int, Sequence[Mapping[str, float]]]:
         """See the contract."""
         key = (name, split, lineage, step)
-        return await self._read(lambda tx: evaluation_rewards(tx, key))
+        return await self._read(lambda tx: loading.evaluation_rewards(tx, key))
 
     async def metrics_after(self, step: int) -> tuple[tuple[int, int, dict[str, Any]], ...]:
         """See the contract."""
@@ -195,6 +195,10 @@ class SqlLedger:
     async def worker_ended(self, worker: str, incarnation: int, outcome: str) -> None:
         """See the contract."""
         await self._write(lambda tx: steps.worker_ended(tx, worker, incarnation, outcome))
+
+    async def note_lives(self, notes: Sequence[LifeNote]) -> None:
+        """See the contract."""
+        await self._write(lambda tx: lives.note_lives(tx, notes))
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:
         """See the contract."""

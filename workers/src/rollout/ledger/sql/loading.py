@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rollout.codec import decode_body
 from rollout.errors import LedgerError
 from rollout.ledger.records import (
     AnchorManifest,
@@ -27,6 +28,9 @@ from rollout.types import WeightVersion
 
 RECENT_STEPS = 8
 """How many of the last steps' metrics a starting coordinator gets back."""
+
+READ_TASKS = 512
+"""Bodies that are in memory at a time, where an evaluation's are read."""
 
 
 def load(tx: Transaction, have: int = SINCE_FORMAT) -> LedgerState:
@@ -347,3 +351,27 @@ def metrics_after(tx: Transaction, step: int) -> tuple[tuple[int, int, dict[str,
         )
         found.extend((lineage, row[0], read_document(row[1], "steps.metrics")) for row in rows)
     return tuple(found)
+
+
+def evaluation_rewards(
+    tx: Transaction, key: tuple[str, str, int, int]
+) -> dict[int, tuple[Mapping[str, float], ...]]:
+    """By prompt and sample; a prompt whose answers are not kept any more is left out."""
+    rows = tx.execute(
+        "SELECT task_id, ordinal FROM tasks WHERE kind = 'eval' AND evaluation = ? AND split = ?"
+        " AND lineage = ? AND step = ? ORDER BY ordinal",
+        key,
+    ).fetchall()
+    found: dict[int, tuple[Mapping[str, float], ...]] = {}
+    for start in range(0, len(rows), READ_TASKS):
+        ordinals: dict[str, int] = {row[0]: row[1] for row in rows[start : start + READ_TASKS]}
+        for task_id, body in read_bodies(tx, list(ordinals)).items():
+            found[ordinals[task_id]] = _rewards(body)
+    return dict(sorted(found.items()))
+
+
+def _rewards(body: bytes) -> tuple[Mapping[str, float], ...]:
+    made: Sequence[tuple[int, Mapping[str, float]]] = [
+        (one.sample, one.rewards) for one in decode_body(body)
+    ]
+    return tuple(rewards for _, rewards in sorted(made, key=lambda item: item[0]))

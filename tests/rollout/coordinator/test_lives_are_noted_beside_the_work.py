@@ -1,0 +1,137 @@
+"""A coordinator notes who lived when: at once, once a minute, at its end, and through the ends of workers and of itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from coordinator_kit import FakeActor
+
+from rollout.coordinator.duties.lives import NOTE_SECONDS, Book, build_lives, note
+from rollout.coordinator.state import Worker
+from rollout.errors import LedgerFull
+from rollout.ledger.records import LifeNote
+from rollout.ledger.sql.lives import read_lives
+
+
+def place(role):
+    return {"machine": "desk"} if role != "actor" else {"requests": [{"cpu": "1"}]}
+
+
+def book():
+    return Book(places=place, born=7)
+
+
+def worker(name="actor-0", incarnation=1, seen=100.0):
+    return Worker(name=name, role="actor", incarnation=incarnation, seen_at=seen)
+
+
+def kept(found, workers, now, *, last=False):
+    """One look; what it wrote, by worker and incarnation, with the moment."""
+    notes = found.due(workers, now, last=last)
+    found.written(notes, workers, now)
+    return {(one.worker, one.incarnation): now - one.ago_seconds for one in notes}
+
+
+def test_a_worker_is_noted_at_its_first_word_and_once_a_minute_from_then():
+    found, one = book(), worker()
+    writes = []
+    for second in range(181):
+        one.seen_at = 100.0 + second
+        writes.append(kept(found, {"actor-0": one}, 100.0 + second))
+
+    noted = [second for second, seen in enumerate(writes) if ("actor-0", 1) in seen]
+    assert noted == [0, NOTE_SECONDS, 2 * NOTE_SECONDS, 3 * NOTE_SECONDS]
+    assert sum(map(bool, writes)) == len(noted)
+
+
+def test_who_is_not_heard_again_is_noted_to_its_last_word():
+    found, one = book(), worker()
+    kept(found, {"actor-0": one}, 100.0)
+    one.seen_at = 130.0
+    assert ("actor-0", 1) not in kept(found, {"actor-0": one}, 159.0)
+
+    replaced = kept(found, {"actor-0": worker(incarnation=2, seen=160.0)}, 160.0)
+    assert replaced[("actor-0", 1)] == 130.0
+    assert replaced[("actor-0", 2)] == 160.0
+    assert set(found.heard) == {("actor-0", 2)}
+
+
+def test_the_last_look_writes_what_is_new_and_the_coordinator_itself():
+    found, one, silent = book(), worker(), worker("actor-1")
+    workers = {"actor-0": one, "actor-1": silent}
+    kept(found, workers, 100.0)
+    one.seen_at = 115.0
+
+    assert kept(found, workers, 116.0, last=True) == {
+        ("actor-0", 1): 115.0,
+        ("coordinator", 7): 116.0,
+    }
+
+
+class FullLedger:
+    """Has no room for the first writes."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals, self.notes = refusals, list[LifeNote]()
+
+    async def note_lives(self, notes):
+        if self.refusals:
+            self.refusals -= 1
+            raise LedgerFull("no room")
+        self.notes += notes
+
+
+class FakeRun:
+    def __init__(self, ledger) -> None:
+        self.ledger, self.now = ledger, 100.0
+        self.state = type("State", (), {"workers": {"actor-0": worker()}})()
+
+    def clock(self):
+        return self.now
+
+
+async def test_what_a_full_disk_refused_is_written_by_a_later_note():
+    run, found = FakeRun(FullLedger(1)), book()
+    with pytest.raises(LedgerFull):
+        await note(run, found)
+    run.now = 103.0
+    await note(run, found)
+
+    assert {(one.worker, run.now - one.ago_seconds) for one in run.ledger.notes} == {
+        ("actor-0", 100.0),
+        ("coordinator", 103.0),
+    }
+
+
+async def test_a_duty_that_is_ended_has_written_to_the_end(caplog):
+    run = FakeRun(FullLedger(1))
+    duty = asyncio.create_task(build_lives(place)(run))
+    while run.ledger.refusals:
+        await asyncio.sleep(0)
+    duty.cancel()
+    await asyncio.gather(duty, return_exceptions=True)
+
+    assert {one.worker for one in run.ledger.notes} == {"actor-0", "coordinator"}
+    assert "no room" in caplog.text
+
+
+def test_lives_of_workers_go_on_through_a_new_coordinator(bench):
+    def look(found):
+        coordinator = bench.coordinator
+        looked = note(coordinator.run, found, last=True)
+        asyncio.run_coroutine_threadsafe(looked, coordinator.keeping.get_loop()).result(60)
+
+    actor = FakeActor(bench.start())
+    look(book())
+    actor.client = bench.start()
+    actor.claim()
+    look(Book(places=place, born=8))
+    bench.stop()
+
+    with bench.reader() as reader, reader.snapshot() as tx:
+        lives = read_lives(tx, reader.have)
+    assert [(one.worker, one.incarnation) for one in lives if one.role == "actor"] == [
+        ("actor-0", 1)
+    ]
+    assert sorted(one.incarnation for one in lives if one.role == "coordinator") == [7, 8]
