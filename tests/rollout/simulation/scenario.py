@@ -227,6 +227,21 @@ def _with_stop(base: Scenario) -> Scenario:
     return replace(base, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
+def stopped_as_it_comes_back(seed: int) -> Scenario:
+    """A learner that dies and computes differently when it comes back, about when the run is ordered to stop."""
+    draw = random.Random(f"stopped as it comes back {seed}")
+    died, away = draw.uniform(3.0, 20.0), draw.uniform(0.5, 4.0)
+    stop = died + away + draw.uniform(-0.6, 0.3)
+    return replace(
+        build_scenario(seed),
+        salted=True,
+        faults=(
+            Fault(at=died, kind="kill-learner", who=0, seconds=away),
+            Fault(at=stop, kind=STOP, who=0, seconds=1.0),
+        ),
+    )
+
+
 def _with_power_cuts(base: Scenario) -> Scenario:
     """One machine holds the run: everybody dies at once, and files that were not flushed are lost."""
     draw = random.Random(f"power {base.seed}")

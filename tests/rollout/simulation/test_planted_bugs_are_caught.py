@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from plans import changed
-from scenario import LATE_FIRST
-from simulate import simulate
+from scenario import LATE_FIRST, stopped_as_it_comes_back
+from simulate import run_scenario, simulate
 
 from rollout.coordinator.calls import actors, admission, batches, commits, learner
 from rollout.coordinator.calls.registry import HANDLERS
@@ -140,6 +140,28 @@ def test_attempts_that_a_fork_finds_still_under_way_are_found(monkeypatch):
     report = first_broken([*range(LATE_FIRST + 5, LATE_FIRST + 60)])
     assert report is not None
     assert any("attempts were accepted" in text for text in report.broken), report.broken
+
+
+def test_an_order_to_stop_that_a_fork_forgets_is_found(monkeypatch):
+    """As it was: the picture that a fork builds anew has no order in it."""
+    reload = learner.reload_state
+
+    async def forget(run):
+        await reload(run)
+        run.state.stopping = None
+
+    monkeypatch.setattr(learner, "reload_state", forget)
+    reports = (
+        run_scenario(stopped_as_it_comes_back(seed)) for seed in [*range(16, 40), *range(16)]
+    )
+    assert any("after an order to stop" in text for one in reports for text in one.broken)
+
+
+def test_what_an_anchor_names_and_is_collected_all_the_same_is_found(monkeypatch):
+    monkeypatch.setattr(retention, "objects_of", lambda anchors: set())
+    report = first_broken(range(1, 40))
+    assert report is not None
+    assert any("has lost" in text for text in report.broken), report.broken
 
 
 def test_a_learner_that_is_not_fenced_is_found(monkeypatch):

@@ -11,7 +11,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from scenario import KINDS, LATE_FIRST, NOTICE, SLOW_FIRST, STOP, build_scenario
+from scenario import (
+    KINDS,
+    LATE_FIRST,
+    NOTICE,
+    SLOW_FIRST,
+    STOP,
+    build_scenario,
+    stopped_as_it_comes_back,
+)
 from simulate import run_scenario, simulate
 
 QUICK = 20
@@ -47,6 +55,15 @@ def test_a_few_schedules():
     assert done["told to leave"] > 0
     assert done["stop Preempted"] > 0
     assert done["saved on notice"] > 0
+
+
+def test_a_stop_is_heard_by_a_learner_that_comes_back_as_another():
+    ended = Counter()
+    for seed in range(12):
+        report = run_scenario(stopped_as_it_comes_back(seed))
+        assert not report.broken, report.explain()
+        ended[report.outcome] += 1
+    assert ended["Stopped"] > 0
 
 
 def test_slow_work_that_is_interrupted_and_moves():
