@@ -38,7 +38,9 @@ def test_every_command_of_the_page_answers(tmp_path):
     (run / "worker.json").write_text(json.dumps({"spec": {}, "run": {"uid": "u"}}))
     asyncio.run(live_two_hours(run))
     shown = "".join(
-        block.text for block in blocks("sh") if block.page == PAGE and "kubectl" not in block.text
+        block.text
+        for block in blocks("sh")
+        if block.page == PAGE and "grpo --cluster" not in block.text
     )
     rollout = (
         f'rollout() {{ {sys.executable} -c "from rollout.cli.main import main; main()" "$@"; }}\n'

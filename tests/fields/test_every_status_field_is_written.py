@@ -20,6 +20,7 @@ WRITERS = (
     "operator/src/rollout_operator/run/plan/*.py",
     "operator/src/rollout_operator/run/plan/saving/*.py",
     "operator/src/rollout_operator/run/plan/status/*.py",
+    "workers/src/rollout/coordinator/rules/usage.py",
     "workers/src/rollout/coordinator/status/*.py",
     "workers/src/rollout/pods/serving/training.py",
 )

@@ -9,6 +9,7 @@ from coordinator_kit import FakeActor
 
 from rollout.coordinator.duties.lives import NOTE_SECONDS, Book, build_lives, note
 from rollout.coordinator.state import Worker
+from rollout.coordinator.status.progress import describe_progress
 from rollout.errors import LedgerFull
 from rollout.ledger.records import LifeNote
 from rollout.ledger.sql.lives import read_lives
@@ -81,11 +82,15 @@ class FullLedger:
             raise LedgerFull("no room")
         self.notes += notes
 
+    async def lives(self):
+        return ()
+
 
 class FakeRun:
     def __init__(self, ledger) -> None:
         self.ledger, self.now = ledger, 100.0
-        self.state = type("State", (), {"workers": {"actor-0": worker()}})()
+        self.state = type("State", (), {"workers": {"actor-0": worker()}, "outcome": None})()
+        self.usage = ()
 
     def clock(self):
         return self.now
@@ -102,6 +107,23 @@ async def test_what_a_full_disk_refused_is_written_by_a_later_note():
         ("actor-0", 100.0),
         ("coordinator", 103.0),
     }
+
+
+async def test_the_end_of_a_run_is_noted_once_and_at_once():
+    run, found = FakeRun(FullLedger(0)), book()
+    await note(run, found)
+    run.now, run.state.outcome = 130.0, "Succeeded"
+    run.state.workers["actor-0"].seen_at = 129.0
+    await note(run, found)
+    at_the_end = run.ledger.notes[2:]
+    run.now = 131.0
+    await note(run, found)
+
+    assert [(one.worker, one.ago_seconds) for one in at_the_end] == [
+        ("actor-0", 1.0),
+        ("coordinator", 0.0),
+    ]
+    assert len(run.ledger.notes) == 4
 
 
 async def test_a_duty_that_is_ended_has_written_to_the_end(caplog):
@@ -127,7 +149,10 @@ def test_lives_of_workers_go_on_through_a_new_coordinator(bench):
     actor.client = bench.start()
     actor.claim()
     look(Book(places=place, born=8))
+    told = describe_progress(bench.coordinator.run).usage
     bench.stop()
+
+    assert [(one.role, one.requests) for one in told] == [("Actor", {"cpu": "1"})]
 
     with bench.reader() as reader, reader.snapshot() as tx:
         lives = read_lives(tx, reader.have)

@@ -1,8 +1,8 @@
 """What a RolloutRun reports. No phase: conditions say what is so."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from rollout_api.base import (
     ApiModel,
@@ -18,6 +18,7 @@ from rollout_api.base import (
     many,
 )
 from rollout_api.v1alpha1.common import Condition
+from rollout_api.v1alpha1.pods.pods import LabelKey, Quantity
 
 Grade = Literal["Exact", "ReplayExact", "Logical"]
 
@@ -167,6 +168,25 @@ class ServiceCounts(ApiModel):
     """Calls on models that are answered, refusals included; samples are not counted."""
 
 
+class DayOfUse(ApiModel):
+    """How long pods of one role, of one shape, were there on one day."""
+
+    day: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", max_length=10)]
+    """The day, of UTC."""
+    role: Literal["Coordinator", "Learner", "Actor"]
+    """Role of the workers."""
+    milliseconds: int = Field(ge=0, le=2**53)
+    """Time of all workers of the role together."""
+    pods: int = Field(default=1, ge=1)
+    """Pods of one worker: the nodes of a learner."""
+    requests: dict[LabelKey, Quantity] = Field(default_factory=dict, max_length=32)
+    """What one pod asks for."""
+    instance_type: Name | None = None
+    """Type of node that it is placed on. Unset: its manifest does not say."""
+    capacity: Literal["OnDemand", "Spot"] | None = None
+    """Whether that may be taken away. Unset: nobody says."""
+
+
 class Progress(ApiModel):
     """How far the work is; written by the coordinator alone."""
 
@@ -198,6 +218,8 @@ class Progress(ApiModel):
     """Rows of a run that only answers or measures. Unset: the run trains, or has not looked at them yet."""
     serve: ServiceCounts | None = None
     """What a service has. Unset: the run is none, or does not answer yet."""
+    usage: tuple[DayOfUse, ...] = many(1000)
+    """What the run has used, for what it costs; the newest days where there are more. Empty: nothing has been noted."""
     conditions: tuple[ReportedCondition, ...] = many(8, key="type")
     """What the coordinator judges."""
     actors_wanted: int | None = Field(default=None, ge=0)

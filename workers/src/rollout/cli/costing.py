@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.cluster.options import (
+    ClusterFlag,
+    ContextOption,
+    NamespaceOption,
+    names_cluster,
+    open_cluster,
+)
 from rollout.cli.output import (
     OutputFormat,
     OutputOption,
@@ -21,6 +28,7 @@ from rollout.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rollout.cluster.client import Cluster
     from rollout.costs.prices import PriceTable
     from rollout.costs.usage import RunUsage
 
@@ -50,11 +58,22 @@ def cost(
         Path | None,
         typer.Option("--prices", help="The table. Unset: the file that ROLLOUT_PRICES names."),
     ] = None,
+    all_namespaces: Annotated[
+        bool,
+        typer.Option("--all-namespaces", "-A", help="Of a cluster: all that may be read."),
+    ] = False,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """What runs of this machine have cost: by run, team or month. What has no price is named, with its hours."""
+    """What runs of this machine, or of a cluster, have cost. What has no price is named, with its hours."""
     table = _find_table(prices)
-    usages, chosen = _find_usages(runs or [])
+    if all_namespaces or names_cluster(cluster=cluster, context=context, namespace=namespace):
+        opened = open_cluster(context, namespace)
+        usages, chosen = _find_in_cluster(opened, runs or [], everywhere=all_namespaces)
+    else:
+        usages, chosen = _find_usages(runs or [])
     _print(usages, chosen, by, table, output)
 
 
@@ -108,6 +127,25 @@ def _find_table(path: Path | None) -> PriceTable | None:
 
     named = path or os.environ.get(PRICES_VARIABLE)
     return read_table(Path(named)) if named else None
+
+
+def _find_in_cluster(
+    cluster: Cluster, runs: Sequence[str], *, everywhere: bool
+) -> tuple[tuple[RunUsage, ...], frozenset[str]]:
+    """What the statuses of runs say; pods that are gone are in it. Raises KubeError, and ObjectNotFound for a run that is named."""
+    from rollout.cluster.kinds import RUN, Reference
+    from rollout.costs.statuses import usage_of
+    from rollout.errors import SpecError
+
+    if runs and everywhere:
+        raise SpecError("--all-namespaces: names of runs are of one namespace; use --namespace")
+    found = (
+        [cluster.get(Reference(kind=RUN, name=one)) for one in runs]
+        if runs
+        else cluster.objects(RUN, everywhere=everywhere)
+    )
+    usages = tuple(usage_of(one, qualified=everywhere) for one in found)
+    return usages, frozenset(one.run for one in usages)
 
 
 def _find_usages(runs: Sequence[str]) -> tuple[tuple[RunUsage, ...], frozenset[str]]:

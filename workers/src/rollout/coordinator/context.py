@@ -29,6 +29,7 @@ from rollout.seams import Follower, ObjectStore, Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.types import Row, WeightVersion
 from rollout_api.fields.live import LiveSettings
+from rollout_api.v1alpha1.run_status import DayOfUse
 
 log = logging.getLogger(__name__)
 
@@ -265,6 +266,7 @@ class RunContext:
     pinned: frozenset[str] = frozenset()
     guard: SnapshotGuard | None = None
     stuck: Stuck | None = None
+    usage: tuple[DayOfUse, ...] = ()
     learner_until: float | None = None
     saving: tuple[int, int] | None = None
     evidence: EvidenceState = field(default_factory=EvidenceState)

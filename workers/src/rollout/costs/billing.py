@@ -14,7 +14,7 @@ from typing import Any
 
 from rollout.common.quantities import exact_quantity
 from rollout.costs.prices import ANY_MACHINE, GIBI, PER_GIB, Capacity, Price, PriceTable
-from rollout.costs.usage import Lifetime, RunUsage, Span, cut, merge, month_of, months_in
+from rollout.costs.usage import DAY_MS, Lifetime, RunUsage, Span, cut, merge, month_of, months_in
 from rollout.errors import SpecError
 
 
@@ -44,7 +44,7 @@ class _Used:
 
 def bill(usages: Sequence[RunUsage], table: PriceTable | None) -> tuple[LineItem, ...]:
     """Every piece of every run's time, once. Without a table nothing has a price."""
-    used = (*_on_machines(usages), *_in_pods(usages))
+    used = (*_on_machines(usages), *_in_pods(usages), *_by_days(usages))
     return tuple(charge for one in used for charge in _charge(one, table))
 
 
@@ -100,6 +100,19 @@ def _in_pods(usages: Sequence[RunUsage]) -> Iterator[_Used]:
                 workers[stay.worker].append(stay)
         for stays in workers.values():
             yield from _successive(usage, stays)
+
+
+def _by_days(usages: Sequence[RunUsage]) -> Iterator[_Used]:
+    """A day is of one month and of one price: what several workers used in it is so many of it."""
+    for usage in usages:
+        for day in usage.days:
+            yield _Used(
+                usage=usage,
+                role=day.role,
+                span=(day.day_ms, day.day_ms + DAY_MS),
+                share=Fraction(day.used_ms, DAY_MS),
+                place=day.place,
+            )
 
 
 def _successive(usage: RunUsage, stays: Sequence[Lifetime]) -> Iterator[_Used]:

@@ -22,8 +22,18 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DayTotal:
+    """What workers of one role on one kind of place used together on the day that begins at ``day_ms``."""
+
+    role: str
+    day_ms: int
+    used_ms: int
+    place: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What a run used. ``stays`` None: nobody noted it, and ``why`` says so.
+    """What a run used: ``stays`` as a ledger has it, ``days`` as a status sums it up. ``stays`` None: nobody noted it, and ``why`` says so.
 
     ``waited`` and ``lost`` are shares from 0 to 1: of the learner's time that it waited for samples, and of the time spent in
     attempts that came to nothing by no fault of the policy; None where nothing was measured.
@@ -34,11 +44,15 @@ class RunUsage:
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
     stays: Sequence[Lifetime] | None = ()
+    days: Sequence[DayTotal] = ()
     why: str = ""
     samples: int = 0
     tokens: int = 0
     waited: float | None = None
     lost: float | None = None
+
+
+DAY_MS = 86_400_000
 
 
 def merge(spans: Iterable[Span]) -> list[Span]:

@@ -19,6 +19,7 @@ from rollout.common.stacks import run_loop
 from rollout.coordinator.build import open_from_config
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.lives import build_lives
+from rollout.coordinator.rules.usage import sum_days
 from rollout.coordinator.sandboxes.broker import build_broker
 from rollout.coordinator.server.callers import AccountCallers, Callers, SecretCallers
 from rollout.coordinator.server.server import ServerOptions, serve
@@ -46,6 +47,7 @@ async def coordinate(config: WorkerConfig) -> None:
     options = build_server_options(config)
     opened = await open_from_config(config, build_packer(config), find_brought(config))
     opened.run.snapshot_taker = open_ordered(config)
+    opened.run.usage = sum_days(await opened.run.ledger.lives())
     broker = build_broker(config)
     if broker is not None:
         opened.run.sandboxes = broker

@@ -30,6 +30,7 @@ from rollout.ledger.records import (
     StepRecord,
     Verdict,
 )
+from rollout.ledger.views import LifeView
 from rollout.types import WeightVersion
 
 
@@ -190,6 +191,10 @@ class Ledger(Protocol):
 
     async def note_lives(self, notes: Sequence[LifeNote]) -> None:
         """Record who was heard and when, for what a run costs; nothing else hangs on it."""
+        ...
+
+    async def lives(self) -> tuple[LifeView, ...]:
+        """All that was noted of lives, in the order in which they began."""
         ...
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:

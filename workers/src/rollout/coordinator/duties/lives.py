@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollout.coordinator.context import RunContext
+from rollout.coordinator.rules.usage import sum_days
 from rollout.coordinator.state import Worker
 from rollout.errors import LedgerError, LedgerSuperseded
 from rollout.ledger.records import LifeNote
@@ -30,12 +31,13 @@ Places = Callable[[str], Mapping[str, Any]]
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """What was noted last, by this coordinator. ``born``: its own incarnation."""
+    """What was noted last, by this coordinator. ``born``: its own incarnation. ``ended``: the run's end is noted."""
 
     places: Places
     born: int
     heard: dict[tuple[str, int], tuple[Worker, float]] = field(default_factory=dict)
     own_at: float | None = None
+    ended: bool = False
 
     def due(self, workers: Mapping[str, Worker], now: float, *, last: bool) -> list[LifeNote]:
         """Notes that are to be written now; with ``last`` all that say anything new."""
@@ -83,9 +85,12 @@ def _is_due(noted_at: float, seen_at: float, *, last: bool) -> bool:
 async def note(run: RunContext, book: Book, *, last: bool = False) -> None:
     """Write what is due, in one transaction. Raises LedgerError."""
     now, workers = run.clock(), dict(run.state.workers)
-    if notes := book.due(workers, now, last=last):
+    ended = run.state.outcome is not None
+    if notes := book.due(workers, now, last=last or (ended and not book.ended)):
         await run.ledger.note_lives(notes)
         book.written(notes, workers, now)
+        book.ended = ended
+        run.usage = sum_days(await run.ledger.lives())
 
 
 def build_lives(places: Places) -> Callable[[RunContext], Coroutine[None, None, None]]:

@@ -54,6 +54,7 @@ def describe_progress(run: RunContext) -> Progress:
         staleness=_number(last, "staleness_mean"),
         dispositions=_dispositions(run),
         rows=_rows(run),
+        usage=run.usage,
         conditions=tuple(_condition(one) for one in (*conditions(run), *_snapshotted(run))),
         actors_wanted=actors_wanted(run),
         group=_group(run),

@@ -29,6 +29,7 @@ from rollout.ledger.records import (
 )
 from rollout.ledger.sql import cutting, lives, loading, removing, steps, submitting, tasks
 from rollout.ledger.sql.transaction import Operation, Runner, Transaction
+from rollout.ledger.views import LifeView
 from rollout.types import WeightVersion
 
 T = TypeVar("T")
@@ -199,6 +200,10 @@ class SqlLedger:
     async def note_lives(self, notes: Sequence[LifeNote]) -> None:
         """See the contract."""
         await self._write(lambda tx: lives.note_lives(tx, notes))
+
+    async def lives(self) -> tuple[LifeView, ...]:
+        """See the contract."""
+        return await self._read(lives.read_all)
 
     async def add_event(self, kind: str, message: str, data: Mapping[str, Any]) -> None:
         """See the contract."""

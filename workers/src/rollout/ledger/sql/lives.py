@@ -51,8 +51,11 @@ def note_lives(tx: Transaction, notes: Sequence[LifeNote]) -> None:
 
 def read_lives(tx: Transaction, have: int) -> tuple[LifeView, ...] | None:
     """All lives, in the order in which they began; None where the ledger's format knew of none."""
-    if have < SINCE_FORMAT:
-        return None
+    return None if have < SINCE_FORMAT else read_all(tx)
+
+
+def read_all(tx: Transaction) -> tuple[LifeView, ...]:
+    """The same of a ledger that has them."""
     rows = tx.execute("SELECT * FROM lives ORDER BY began_ms, worker, incarnation")
     return tuple(
         LifeView(
