@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cost_kit import TABLE, spans, stay, table, used
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[1] / "cluster"))
@@ -40,6 +40,7 @@ def run(name="a", namespace="team", labels=None, usage=(USED,)):
     }
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(spans(), st.sampled_from(["actor-0", "actor-1"])), max_size=6))
 def test_a_status_costs_what_its_ledger_costs(lives):
     stays = [stay(*span, worker=worker) for span, worker in lives]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from cost_kit import HOUR, JANUARY, POD, spans, stay, table, used
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.costs.billing import bill, sum_up, total_of
@@ -23,6 +23,7 @@ def covered(found):
     return sum(end - begin for begin, end in merge(found))
 
 
+@settings(max_examples=40)
 @given(MANY, st.sampled_from(["run", "team", "month"]))
 def test_parts_and_whole_are_equal_however_they_are_summed(lives, by):
     runs = [
@@ -40,6 +41,7 @@ def test_parts_and_whole_are_equal_however_they_are_summed(lives, by):
     assert whole.unpriced == {}
 
 
+@settings(max_examples=40)
 @given(MANY)
 def test_a_worker_that_was_restarted_is_paid_once(lives):
     charges = bill([used(*(stay(*span, worker=worker) for span, worker in lives))], table())
@@ -51,6 +53,7 @@ def test_a_worker_that_was_restarted_is_paid_once(lives):
     assert hours * HOUR == sum(map(covered, by_worker.values()))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.lists(spans(), max_size=4), max_size=4))
 def test_a_machine_is_paid_once_by_all_who_share_it(runs):
     usages = [

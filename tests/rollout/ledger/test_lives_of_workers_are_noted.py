@@ -62,7 +62,7 @@ async def test_time_that_nobody_saw_is_not_counted(tmp_path, open_ledger, read_l
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     turns=st.lists(

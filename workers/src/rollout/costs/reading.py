@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from rollout.costs.usage import Lifetime, RunUsage
-from rollout.errors import LedgerError
+from rollout.errors import LedgerError, SpecError
 from rollout.ledger.sql.lives import read_attempt_seconds, read_lives
 from rollout.ledger.views import LifeView, StepView
 from rollout.report.gather import open_ledger, read_config
 
 LOST = ("infrastructure", "lost", "expired")
 """Ends of attempts that came to nothing by no fault of the policy: failures, dead workers, leases that ran out."""
+
+TIME_MS_MAX = 32_503_680_000_000
+"""The year 3000: no process of ours lives to it."""
 
 UNNOTED = (
     "its ledger was written by a version of rollout that did not note when its processes lived"
@@ -21,7 +27,7 @@ UNNOTED = (
 
 def read_usage(folder: Path) -> RunUsage:
     """What a run used. Raises LedgerError for what is no readable run."""
-    run = read_config(folder)["run"]
+    run = _read_identity(folder)
     with open_ledger(folder) as ledger:
         with ledger.snapshot() as tx:
             lives, seconds = read_lives(tx, ledger.have), read_attempt_seconds(tx)
@@ -29,7 +35,7 @@ def read_usage(folder: Path) -> RunUsage:
     return RunUsage(
         run=folder.name,
         uid=run["uid"],
-        namespace=run.get("namespace", "default"),
+        namespace=run["namespace"],
         stays=None if lives is None else tuple(map(_stay, lives)),
         why=UNNOTED if lives is None else "",
         samples=sum(step.num_consumed for step in steps),
@@ -45,7 +51,7 @@ def read_usages(folders: Sequence[Path]) -> tuple[RunUsage, ...]:
     for folder in folders:
         try:
             found.append(read_usage(folder))
-        except LedgerError as error:
+        except (LedgerError, SpecError, ValidationError) as error:
             found.append(RunUsage(run=folder.name, uid="", stays=None, why=str(error)))
     return tuple(found)
 
@@ -61,8 +67,21 @@ def find_folders(home: Path) -> list[Path]:
     return sorted(path.parent for path in home.glob("*/worker.json"))
 
 
+def _read_identity(folder: Path) -> Mapping[str, Any]:
+    config = read_config(folder)
+    if not isinstance(config.get("run"), dict) or not isinstance(config.get("spec"), dict):
+        raise LedgerError(
+            f"{folder}/worker.json names no run and spec: it is not the file of a run"
+        )
+    return {"uid": "", "namespace": "default", **config["run"]}
+
+
 def _stay(life: LifeView) -> Lifetime:
     span = (life.began_ms, life.heard_ms)
+    if not 0 <= span[0] <= span[1] <= TIME_MS_MAX:
+        raise LedgerError(
+            f"the ledger's lives: {life.worker} from {span[0]} to {span[1]} ms since 1970 is no time of a process"
+        )
     return Lifetime(worker=life.worker, role=life.role, span=span, place=life.place)
 
 
