@@ -37,8 +37,13 @@ async def test_a_life_goes_from_the_first_note_to_the_last(tmp_path, open_ledger
     clock.now += 60.0
     await ledger.note_lives([life(ago=1.5), life("actor-0", 2)])
     await ledger.note_lives([life(ago=1.5)])
+    told = await ledger.lives()
     await ledger.close()
 
+    assert [one.place for one in told] == [PLACE] * 3
+    assert sorted((one.worker, one.incarnation, one.heard_ms - one.began_ms) for one in told) == [
+        *sorted(lived(read_ledger(tmp_path)))
+    ]
     assert sorted(lived(read_ledger(tmp_path))) == [
         ("actor-0", 1, 58_500),
         ("actor-0", 2, 0),
