@@ -1,9 +1,10 @@
-"""The page on plugins, followed: what it shows is what `new` writes, its commands run, and its manifest is played."""
+"""The page on plugins, followed: what it shows is what `new` writes, its commands run, and its manifest is played; so is that of rows."""
 
+import json
 from pathlib import Path
 
 import pytest
-from docs_kit import ROOT, blocks
+from docs_kit import ROOT, blocks, named_files
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
@@ -11,10 +12,11 @@ from rollout.cli.main import app
 
 pytestmark = pytest.mark.process
 PAGE = ROOT / "docs" / "how-to" / "write-a-plugin.md"
+ROWS = ROOT / "docs" / "how-to" / "bring-your-own-data.md"
 
 
-def shown(language):
-    return [one.text for one in blocks(language) if one.page == PAGE]
+def shown(language, page=PAGE):
+    return [one.text for one in blocks(language) if one.page == page]
 
 
 def called(*words):
@@ -41,3 +43,21 @@ def test_the_page_is_followed(tmp_path, monkeypatch):
     called("validate", "-f", "contained.yaml")
     called("plugins", "test", "plugins/polite")
     called("run", "-f", "run.yaml")
+
+
+def test_rows_come_from_a_program_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("drinks.yaml").write_text(named_files(ROWS)["drinks.yaml"])
+    begun, run = (one for one in shown("sh", ROWS) if "drinks" in one)
+    for line in begun.splitlines():
+        if line.startswith("rollout "):
+            called(*line.split()[1:])
+    (code,) = shown("python", ROWS)
+    assert Path("plugins/drinks/plugin.py").read_text() == code
+    called("plugins", "show", "plugins/drinks")
+    called("plugins", "lock", "plugins")
+
+    for line in run.splitlines():
+        called(*line.split()[1:])
+    (done,) = Path("runs").glob("drinks-*/result.json")
+    assert json.loads(done.read_text())["step"] == 4

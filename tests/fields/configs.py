@@ -133,7 +133,7 @@ def build_place(folder: Path) -> Place:
     (folder / "broken.jsonl").write_text('{"prompt": 1}\n' + (folder / "rows.jsonl").read_text())
     (folder / "code").mkdir()
     (folder / "code" / "my_code.py").write_text(CODE)
-    for kind in ("reward", "environment", "tool", "evaluation", "tracker"):
+    for kind in ("reward", "environment", "tool", "evaluation", "tracker", "data"):
         (folder / "code" / kind).mkdir()
         (folder / "code" / kind / "plugin.yaml").write_text(
             "{contract: 1, name: a, version: '1', command: [python], parameters: [{name: word}],"

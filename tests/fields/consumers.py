@@ -159,7 +159,7 @@ CONSUMERS: dict[str, Consumer] = {
     ),
     "plugins": Consumer(
         kind="plugins",
-        what="the folder of each plugin of a run, and what it is configured with",
+        what="the folder of each plugin of a run, what it is configured with, and which rows are asked of it",
         ask=_worker(working.observe_plugins),
     ),
     "memory": Consumer(

@@ -33,6 +33,7 @@ JUDGE_MODEL = {"uri": "hf://o/judge"}
 FROM_RUN = {"fromRun": {"name": "known", "snapshot": "Latest"}}
 HUB = {"uri": "hf://o/m"}
 OWN_CODE = {"spec.code": {"path": "code"}}
+SERVED_ROWS = {"plugin": {"path": "data", "parameters": [{"name": "word", "value": "hey"}]}}
 LEDGER = "spec.storage.ledger"
 RETAINED = {"sqlite": {}, "retention": {"trajectories": {"steps": 0}}}
 

@@ -12,6 +12,7 @@ from row import (
     LEDGER,
     OWN_CODE,
     RETAINED,
+    SERVED_ROWS,
     SUITE_DATA,
     VLLM,
     Row,
@@ -43,6 +44,9 @@ RUNS: dict[str, Row] = {
     "spec.infer.data.jsonl.digest": row("infer", "batch"),
     "spec.infer.data.huggingFace": row(
         "infer", "refused", edits={"spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}}
+    ),
+    "spec.infer.data.plugin": row(
+        "infer", "refused", edits={**OWN_CODE, "spec.infer": {"data": SERVED_ROWS}}
     ),
     # -- the run
     "spec.preset": row("grpo", "learning"),
@@ -110,11 +114,18 @@ RUNS: dict[str, Row] = {
     },
     **{
         f"{SUITE_DATA}.{kind}.{name}": row(
-            "evaluated-rows", "refused", edits={SUITE_DATA: {kind: where}}
+            "evaluated-rows", "refused", edits={**OWN_CODE, SUITE_DATA: {kind: where}}
         )
-        for kind, where in (("jsonl", {"uri": ROWS_URI}), ("huggingFace", {"path": "dataset"}))
+        for kind, where in (
+            ("jsonl", {"uri": ROWS_URI}),
+            ("huggingFace", {"path": "dataset"}),
+            *SERVED_ROWS.items(),
+        )
         for name in ("chosenField", "rejectedField", "labelField", "marginField", "imageField")
     },
+    f"{SUITE_DATA}.plugin": row(
+        "evaluated-rows", "plugins", edits={**OWN_CODE, SUITE_DATA: SERVED_ROWS}
+    ),
     f"{SUITE_DATA}.shuffle": row("evaluated-rows", "refused"),
     f"{SUITE_DATA}.tailBatch": row("evaluated-rows", "refused"),
     f"{SUITE_DATA}.onBadRecord": row(

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from bases import CONTAINER, PLUGIN
-from row import FROM_RUN, GRPO, HUB, OWN_CODE, PPO, Row, judges, row, sources, unbuilt_parameters
+from row import (
+    FROM_RUN,
+    GRPO,
+    HUB,
+    OWN_CODE,
+    PPO,
+    SERVED_ROWS,
+    Row,
+    judges,
+    row,
+    sources,
+    unbuilt_parameters,
+)
 
 AN_AGENT = {
     **OWN_CODE,
@@ -128,6 +140,23 @@ TRAINING: dict[str, Row] = {
             ],
         },
     ),
+    "spec.train.data.plugin": row(
+        "rows", "plugins", edits={**OWN_CODE, "spec.train.data": SERVED_ROWS}
+    ),
+    "spec.train.data.plugin.imageField": row(
+        "rows", "refused", edits={**OWN_CODE, "spec.train.data": SERVED_ROWS}
+    ),
+    **{
+        f"spec.train.data.plugin.{name}": row(
+            base, "plugins", edits={**OWN_CODE, "spec.train.data": SERVED_ROWS}
+        )
+        for name, base in (
+            ("chosenField", "dpo"),
+            ("rejectedField", "dpo"),
+            ("labelField", "kto"),
+            ("marginField", "margins"),
+        )
+    },
     "spec.train.data.jsonl.imageField": row("rows", "refused"),
     "spec.train.data.huggingFace.imageField": row("dataset", "refused"),
     "spec.train.data.jsonl.chosenField": row("dpo", "learning"),

@@ -23,6 +23,7 @@ from rollout.coordinator.duties.batch_results import build_results_writer
 from rollout.coordinator.duties.result_files import write_result
 from rollout.coordinator.rows import build_rows
 from rollout.coordinator.rules.evaluation import build_evaluation
+from rollout.data.build import open_source
 from rollout.data.rows.mapping import row_messages
 from rollout.data.rows.requests import row_sampling
 from rollout.engines.registry import build_engine
@@ -247,13 +248,15 @@ def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
 def _kind_of(field: str) -> Kind:
     if "toolPlugins" in field:
         return "tool"
+    if field.endswith("data.plugin"):
+        return "data"
     if field.endswith("suite.plugin"):
         return "evaluation"
     return "environment" if "environment" in field else "reward"
 
 
 def observe_plugins(document: Mapping[str, Any], place: Place) -> Any:
-    """The folder of each plugin, and what it is configured with."""
+    """The folder of each plugin, what it is configured with, and which rows are asked of those that have some."""
     del place
     spec = resolve(parse_run(document).spec).spec
     opened = [
@@ -268,7 +271,21 @@ def observe_plugins(document: Mapping[str, Any], place: Place) -> Any:
         )
         for field, one in find_plugins(spec)
     ]
-    return [(plugin.folder.name, plugin.configure(given)) for plugin, given in opened]
+    configured = [(plugin.folder.name, plugin.configure(given)) for plugin, given in opened]
+    return configured, _asked_rows(spec)
+
+
+def _asked_rows(spec: RolloutRunSpec) -> list[Any]:
+    data = [None if spec.train is None else spec.train.data]
+    data += [one.suite.data for one in spec.evaluations]
+    calls: list[Any] = []
+    with patch(
+        "rollout.plugins.sidecar.kinds.data.open_rows", lambda _, *asked: calls.append(asked)
+    ):
+        for one in data:
+            if one is not None and one.plugin is not None:
+                open_source(one, folders=code_folders(spec))
+    return calls
 
 
 def observe_trackers(document: Mapping[str, Any], place: Place) -> Any:

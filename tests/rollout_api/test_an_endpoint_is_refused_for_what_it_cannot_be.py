@@ -86,6 +86,10 @@ def test_a_bar_that_means_nothing_is_refused(evaluation, field, reason):
             "spec.promotion.evaluations[0].suite.builtin.name",
         ),
         (
+            {"promotion": {"evaluations": [{"suite": {"data": {"plugin": {"path": "rows"}}}}]}},
+            "spec.promotion.evaluations[0].suite.data",
+        ),
+        (
             {
                 "promotion": {
                     "evaluations": [{"suite": {"python": {"module": "a", "className": "B"}}}]

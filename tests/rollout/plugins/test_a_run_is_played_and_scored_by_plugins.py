@@ -173,7 +173,6 @@ def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
     [
         ({"contract": 2}, "rollout speaks version 1, got 2"),
         ({"kind": "game"}, "Invalid enum value 'game'"),
-        ({"kind": "data"}, "kind data does not run as a plugin: write the rows to files"),
         ({"kind": "algorithm"}, "kind algorithm does not run as a plugin: it computes with"),
         ({"kind": "renderer"}, "kind renderer does not run as a plugin: tokens have to be"),
         ({"kind": "store"}, "kind store does not run as a plugin: each weight version"),

@@ -4,7 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Digest, Name, OneOf, Real, Text, Uri, filled
+from rollout_api.base import ApiModel, Digest, Name, OneOf, Real, Text, Uri, filled, many
+from rollout_api.v1alpha1.common import Parameters
+
+FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
 class FieldMapping(ApiModel):
@@ -57,15 +60,28 @@ class HuggingFace(FieldMapping):
     """Read while training instead of downloading first; shuffles within a window."""
 
 
+class PluginRows(FieldMapping):
+    """A plugin of the user's own that gives the rows, from a process of its own; on one machine only."""
+
+    path: FilePath
+    """Folder of the run's code with its `plugin.yaml` (see `code`)."""
+    split: Name = filled("train")
+    """What it is asked for, where it has several sets of rows."""
+    parameters: Parameters = many(64, key="name")
+    """What it is configured with, as text."""
+
+
 class Data(OneOf):
     """The rows of a run."""
 
-    members: ClassVar[tuple[str, ...]] = ("jsonl", "hugging_face")
+    members: ClassVar[tuple[str, ...]] = ("jsonl", "hugging_face", "plugin")
 
     jsonl: Jsonl | None = None
     """Files of JSON lines."""
     hugging_face: HuggingFace | None = None
     """A Hugging Face data set."""
+    plugin: PluginRows | None = None
+    """Rows of a plugin of the user's own."""
     shuffle: bool = filled(default=True)
     """Draw a new order from `seed` for each epoch."""
     tail_batch: Literal["Drop", "Short"] = filled("Drop")
@@ -74,9 +90,6 @@ class Data(OneOf):
     """A row that cannot be used stops the run with its line number, or is skipped and counted."""
     eval_fraction: Real = filled(0.0, ge=0, lt=1)
     """Share of the rows held out for evaluations, by a hash of the prompt: the same in every run."""
-
-
-FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
 class ModelOutput(ApiModel):

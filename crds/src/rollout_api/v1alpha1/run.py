@@ -155,7 +155,13 @@ class RolloutRunSpec(OneOf):
         own = environment is not None and (
             environment.python is not None or any("." in name for name in environment.tools)
         )
-        return own or any(one.suite.python or one.suite.plugin for one in self.evaluations)
+        data = [None if self.train is None else self.train.data]
+        data += [one.suite.data for one in self.evaluations]
+        return (
+            own
+            or any(one is not None and one.plugin is not None for one in data)
+            or any(one.suite.python or one.suite.plugin for one in self.evaluations)
+        )
 
 
 class RolloutRun(ApiModel):

@@ -18,8 +18,8 @@ from rollout.coordinator.plan import (
     RunPlan,
     TrainPlan,
 )
-from rollout.coordinator.rows import code_folders, open_suites
-from rollout.errors import DataError, DataNotFound
+from rollout.coordinator.rows import code_folders, open_suites, require_planned_suites
+from rollout.errors import DataError
 from rollout.evaluations.build import build_suite
 from rollout.evaluations.suites import Suite, SuiteSampling
 from rollout.seams import DataSource
@@ -53,13 +53,7 @@ class SuiteRows:
 def build_suite_rows(config: WorkerConfig) -> SuiteRows:
     """Open every suite of a run that only evaluates. Raises SpecError or DataError."""
     suites = open_suites(config)
-    for (name, _), source in suites.items():
-        planned = config.resolved.data_digests.get(name)
-        if planned is not None and planned != source.digest:
-            raise DataNotFound(
-                f"the rows of evaluation {name} are {source.digest}, the run was planned for {planned}:"
-                " the data changed; put it back, or start a new run"
-            )
+    require_planned_suites(config, suites)
     return SuiteRows(suites=suites)
 
 

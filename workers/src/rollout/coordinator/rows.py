@@ -29,6 +29,8 @@ from rollout.plugins.row_host import (
 from rollout.seams import DataSource
 from rollout.types import Row
 from rollout_api.checks.environment.evaluations import evaluation_name, split_of
+from rollout_api.checks.environment.plugins import find_plugins
+from rollout_api.v1alpha1.data import PluginRows
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.training.train import Train
 from rollout_api.worker import WorkerConfig
@@ -91,7 +93,8 @@ def build_rows(config: WorkerConfig, bounds: HostBounds | None = None) -> DataRo
     train = train_of(config)
     sources = _open(config, bounds)
     assert sources.train is not None
-    _check_digest(config, sources.train)
+    _require_planned_rows(config, sources.train)
+    require_planned_suites(config, sources.suites)
     epochs = train.epochs
     if epochs is None and train.max_steps is None:
         epochs = 1
@@ -121,13 +124,33 @@ def train_of(config: WorkerConfig) -> Train:
     return config.spec.train
 
 
-def _check_digest(config: WorkerConfig, source: DataSource) -> None:
+def _require_planned_rows(config: WorkerConfig, source: DataSource) -> None:
     planned = config.resolved.data_digests.get("train")
     if planned is not None and planned != source.digest:
+        data = train_of(config).data
+        plugin = None if data is None else data.plugin
         raise DataNotFound(
-            f"train.data is {source.digest}, the run was planned for {planned}: the data changed;"
+            f"train.data{_by(plugin)} is {source.digest}, the run was planned for {planned}: the data changed;"
             " put it back, or plan a new run"
         )
+
+
+def require_planned_suites(
+    config: WorkerConfig, suites: Mapping[tuple[str, str], DataSource]
+) -> None:
+    """Raise DataNotFound for an evaluation whose rows are others than those that the run was planned with."""
+    for (name, _), source in suites.items():
+        planned = config.resolved.data_digests.get(name)
+        if planned is not None and planned != source.digest:
+            raise DataNotFound(
+                f"the rows of evaluation {name} are {source.digest}, the run was planned for {planned}:"
+                " the data changed; put it back, or start a new run"
+            )
+
+
+def _by(plugin: PluginRows | None) -> str:
+    """Who gave the rows, where it is a program, which has to give the same ones each time."""
+    return "" if plugin is None else f" (plugin {plugin.path})"
 
 
 # -- in a process of its own ------------------------------------------------------------------------
@@ -180,13 +203,13 @@ def name_field(spec: RolloutRunSpec) -> str:
         for index, one in enumerate(spec.evaluations)
     ]
     found = [f"{field} ({one.module}.{one.class_name})" for field, one in named if one is not None]
-    found += [
-        f"spec.evaluations[{index}].suite.plugin ({one.suite.plugin.path})"
-        for index, one in enumerate(spec.evaluations)
-        if one.suite.plugin is not None
-    ]
+    found += [f"{field} ({one.path})" for field, one in find_plugins(spec) if _gives_rows(field)]
     found += [f"spec.train.environment.tools ({name})" for name in tools if "." in name]
     return ", ".join(found) or "spec.train.data"
+
+
+def _gives_rows(field: str) -> bool:
+    return field.endswith((".data.plugin", ".suite.plugin"))
 
 
 # -- in this process --------------------------------------------------------------------------------
@@ -197,11 +220,9 @@ def open_sources(config: WorkerConfig) -> Sources:
     train = config.spec.train
     if train is None:
         return Sources(train=None, suites=_open_suites(config, None))
-    return Sources(
-        train=_open_training_data(config, train),
-        suites=_open_suites(config, train),
-        held_out=_open_held_out(config, train),
-    )
+    source, held_out = _open_training_data(config, train), _open_held_out(config, train)
+    _require_one_data_set(train, source, held_out)
+    return Sources(train=source, suites=_open_suites(config, train), held_out=held_out)
 
 
 def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
@@ -211,6 +232,7 @@ def _open_training_data(config: WorkerConfig, train: Train) -> DataSource:
         environment,
         seed=config.spec.seed,
         target=train.algorithm.traits.row,
+        folders=code_folders(config),
     )
     return leave_out(source, config.resolved.left_out)
 
@@ -220,8 +242,26 @@ def _open_held_out(config: WorkerConfig, train: Train) -> DataSource | None:
     if train.held_out is None or train.algorithm.is_online:
         return None
     target = train.algorithm.traits.row
-    held_out = build_source(train.data, part="report", seed=config.spec.seed, target=target)
+    held_out = build_source(
+        train.data,
+        part="report",
+        seed=config.spec.seed,
+        target=target,
+        folders=code_folders(config),
+    )
     return limit_source(held_out, train.held_out.max_rows)
+
+
+def _require_one_data_set(train: Train, source: DataSource, held_out: DataSource | None) -> None:
+    """A plugin is asked twice, for what is trained on and for what is held out: of other rows the two could overlap."""
+    if train.data is None or train.data.plugin is None or held_out is None:
+        return
+    first, second = (one.digest.partition("/")[0] for one in (source, held_out))
+    if first != second:
+        raise DataNotFound(
+            f"train.data{_by(train.data.plugin)} was {first} when it was asked for training's rows, and {second}"
+            " for those that are held out: it has to give the same rows each time"
+        )
 
 
 def code_folders(config: WorkerConfig) -> tuple[Path, ...]:

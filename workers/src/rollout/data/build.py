@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from rollout.data.cursor import DataOrder
 from rollout.data.files import find_files
@@ -21,9 +23,12 @@ from rollout.errors import DataNotFound, SpecError
 from rollout.models.files import default_cache_dir
 from rollout.plugins.row_host import HostedSource
 from rollout.seams import DataSource, EnvBuilder
-from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl
+from rollout_api.v1alpha1.data import Data, HuggingFace, Jsonl, PluginRows
 
-OpenSource = JsonlSource | ArrowSource | StreamSource
+if TYPE_CHECKING:
+    from rollout.plugins.sidecar.kinds.data import ServedRows
+
+OpenSource: TypeAlias = "JsonlSource | ArrowSource | StreamSource | ServedRows"
 
 
 def build_source(
@@ -34,12 +39,13 @@ def build_source(
     seed: int = 0,
     base_dir: Path | None = None,
     target: Target = "none",
+    folders: Sequence[Path] = (),
 ) -> DataSource:
     """The rows of one part of the run's data.
 
     An environment that brings its own rows comes first. ``part`` other than ``train`` needs
     ``evalFraction`` above 0. ``base_dir`` is where relative paths start (default: the working folder);
-    ``target`` is what the algorithm learns from; a record without it is a bad one.
+    ``target`` is what the algorithm learns from; a record without it is a bad one. ``folders`` are where plugins lie.
     Raises DataError for broken data, SpecError when nobody brings any.
     """
     own = environment.source(part, seed) if environment is not None else None
@@ -50,7 +56,7 @@ def build_source(
             "train.data is missing and the environment brings no rows of its own; add "
             "data: {jsonl: {uri: ...}} or an environment that has data, such as arithmetic"
         )
-    opened = open_source(data, base_dir=base_dir, target=target)
+    opened = open_source(data, base_dir=base_dir, target=target, folders=folders)
     return split_data(opened, data, part)
 
 
@@ -68,9 +74,18 @@ def split_data(source: OpenSource, data: Data, part: Part) -> OpenSource | Subse
     return source
 
 
-def open_source(data: Data, *, base_dir: Path | None = None, target: Target = "none") -> OpenSource:
-    """All rows that ``data`` names. Raises DataError."""
+def open_source(
+    data: Data,
+    *,
+    base_dir: Path | None = None,
+    target: Target = "none",
+    folders: Sequence[Path] = (),
+) -> OpenSource:
+    """All rows that ``data`` names. Raises DataError, SpecError for a plugin that is not in ``folders``."""
     base_dir = base_dir or Path()
+    if data.plugin is not None:
+        mapping = _mapping(data.plugin, target=target)
+        return _open_plugin(data.plugin, mapping, data.on_bad_record, folders)
     if data.jsonl is not None:
         mapping = _mapping(data.jsonl, target=target)
         return _open_jsonl(data.jsonl, mapping, data.on_bad_record, base_dir)
@@ -106,7 +121,17 @@ def _open_hugging_face(
     return open_it(name, mapping, on_bad=on_bad)
 
 
-def _mapping(fields: Jsonl | HuggingFace, *, target: Target) -> FieldMapping:
+def _open_plugin(
+    rows: PluginRows, mapping: FieldMapping, on_bad: OnBadRecord, folders: Sequence[Path]
+) -> ServedRows:
+    from rollout.plugins.sidecar.kinds.data import open_rows
+    from rollout.plugins.sidecar.named import open_plugin, parameters_of
+
+    plugin = open_plugin(rows, "data", folders, "data.plugin")
+    return open_rows(plugin, parameters_of(rows), rows.split, mapping, on_bad)
+
+
+def _mapping(fields: Jsonl | HuggingFace | PluginRows, *, target: Target) -> FieldMapping:
     """The API's default answer field may be absent from a record; one that was chosen may not."""
     chosen = fields.answer_field != Jsonl.model_fields["answer_field"].default
     return FieldMapping(

@@ -268,7 +268,9 @@ def _training(
     _check_rewards(train, code_folders(spec), models)
     _check_objective(train)
     target = train.algorithm.traits.row
-    source = build_source(train.data, environment, seed=spec.seed, target=target)
+    source = build_source(
+        train.data, environment, seed=spec.seed, target=target, folders=code_folders(spec)
+    )
     limited = limit_training(source, train, renderer, tools_of(environment))
     yield Paper(
         role="train",

@@ -131,7 +131,7 @@ def _data(
         split=context.split,
         environment=lambda: _environment(train, folders),
         rewards=sources,
-        source=lambda: _open_data(data, context),
+        source=lambda: _open_data(data, context, folders),
         metrics=_by_source(sources),
     )
 
@@ -142,9 +142,9 @@ def _by_source(sources: Sequence[RewardSource]) -> list[Metric]:
     return [Metric(name=f"reward/{one.name}", part=one.name) for one in sources if several]
 
 
-def _open_data(data: Data, context: Context) -> DataSource:
+def _open_data(data: Data, context: Context, folders: Sequence[Path]) -> DataSource:
     """The split's part where ``evalFraction`` parts the data, else all of it."""
-    source = open_source(data, base_dir=context.base_dir)
+    source = open_source(data, base_dir=context.base_dir, folders=folders)
     return split_data(source, data, context.split) if data.eval_fraction > 0 else source
 
 

@@ -1,4 +1,4 @@
-"""For authors: serve what is written in Python, a reward, an environment, tools, a suite or a tracker, as a plugin in a process of its own.
+"""For authors: serve what is written in Python, a reward, an environment, tools, a suite, a tracker or data, as a plugin in a process of its own.
 
 ``plugin.py`` beside ``plugin.yaml``, whose command is ``[python, plugin.py]``::
 
@@ -41,7 +41,7 @@ from rollout.plugins.served.answers import (
     told_failure,
 )
 from rollout.plugins.served.facts import TrackerService
-from rollout.plugins.served.rows import RowService
+from rollout.plugins.served.rows import DataService, RowService
 from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
@@ -65,6 +65,7 @@ def serve(
     tool: Any = None,
     evaluation: Any = None,
     tracker: Any = None,
+    data: Any = None,
 ) -> None:
     """Serve one of them until SIGTERM. Raises SpecError for several, for none, and for a kind that plugin.yaml does not name."""
     socket = os.environ.get(SOCKET)
@@ -79,6 +80,7 @@ def serve(
         "tool": tool,
         "evaluation": evaluation,
         "tracker": tracker,
+        "data": data,
     }
     kinds = [kind for kind, one in given.items() if one is not None]
     if kinds != [manifest.kind]:
@@ -326,4 +328,5 @@ _SERVICES: Mapping[str, Callable[[Any], Served]] = {
     "tool": ToolService,
     "evaluation": _Suites,
     "tracker": TrackerService,
+    "data": DataService,
 }

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
+from rollout_api.v1alpha1.data import PluginRows
 from rollout_api.v1alpha1.environment import Plugin, PluginSource, Reward
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
-Named = tuple[str, Plugin | PluginSource]
+NamedPlugin = Plugin | PluginSource | PluginRows
+"""A plugin as a manifest names it: where it is, and its parameters."""
+Named = tuple[str, NamedPlugin]
 """A field, and the plugin that it names."""
 _DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
 _SHOWN_MAX = 200
@@ -78,6 +81,8 @@ def find_containers(spec: RolloutRunSpec) -> tuple[Plugin, ...]:
 def find_plugins(spec: RolloutRunSpec) -> Iterator[Named]:
     """Each plugin that decides what a run is, with its field: all but those that are only told of it."""
     train = spec.train
+    if train is not None and train.data is not None and train.data.plugin is not None:
+        yield "spec.train.data.plugin", train.data.plugin
     environment = None if train is None else train.environment
     if environment is not None and environment.plugin is not None:
         yield "spec.train.environment.plugin", environment.plugin
@@ -87,6 +92,8 @@ def find_plugins(spec: RolloutRunSpec) -> Iterator[Named]:
     for index, item in enumerate(spec.evaluations):
         if item.suite.plugin is not None:
             yield f"spec.evaluations[{index}].suite.plugin", item.suite.plugin
+        if item.suite.data is not None and item.suite.data.plugin is not None:
+            yield f"spec.evaluations[{index}].suite.data.plugin", item.suite.data.plugin
         yield from _of_rewards(item.suite.rewards, f"spec.evaluations[{index}].suite.rewards")
 
 
@@ -97,10 +104,13 @@ def find_tracker_plugins(tracking: Sequence[Tracking]) -> Iterator[tuple[str, Pl
             yield f"spec.tracking[{index}].plugin", item.plugin
 
 
-def _no_folder(field: str, plugin: Plugin | PluginSource) -> Problem:
+def _no_folder(field: str, plugin: NamedPlugin) -> Problem:
     if isinstance(plugin, Plugin):
         fix = "build an image of it and name that: container: {name: ..., image: ...@sha256:...}"
         return not_supported(f"{field}.path", "a plugin's folder in a cluster", fix)
+    if isinstance(plugin, PluginRows):
+        fix = "write its rows to a file of JSON lines, and name it in jsonl"
+        return not_supported(field, "data of a plugin in a cluster", fix)
     fix = "name the function or class with python, or run on one machine: rewards and environments may be containers"
     return not_supported(field, "a plugin of this kind in a cluster", fix)
 

@@ -55,6 +55,9 @@ def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     if data.hugging_face is not None:
         fix = "write the rows to a file of JSON lines, and name it in jsonl"
         yield not_supported(f"{path}.huggingFace", "inference over a data set of the hub", fix)
+    if data.plugin is not None:
+        fix = "write the rows to a file of JSON lines, and name it in jsonl"
+        yield not_supported(f"{path}.plugin", "inference over the rows of a plugin", fix)
     yield from unread(data, _DATA_OF_TRAINING, path, "of inference, which answers every row once")
     if data.jsonl is not None:
         scored = spec.infer.task == "Score"

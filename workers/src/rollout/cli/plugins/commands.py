@@ -14,7 +14,7 @@ from rollout.common.parameters import read_pair
 from rollout.errors import RunFailed
 
 app = typer.Typer(
-    help="Rewards, environments, tools, suites and trackers of your own in processes of their own: begin one, look at one, test one.",
+    help="Rewards, environments, tools, suites, trackers and data of your own in processes of their own: begin one, look at one, test one.",
     no_args_is_help=True,
 )
 LOOK_SECONDS = 0.3
@@ -32,6 +32,7 @@ class PluginKind(StrEnum):
     tool = "tool"
     evaluation = "evaluation"
     tracker = "tracker"
+    data = "data"
 
 
 @app.command()

@@ -68,11 +68,16 @@ LEAVE = PluginCall(path="/rollout.plugin.v1.Tool/Close", answer=contract.CloseRe
 
 TRACK = PluginCall(path="/rollout.plugin.v1.Tracker/Track", answer=contract.TrackResponse)
 SUITE_ROWS = PluginCall(path="/rollout.plugin.v1.Evaluation/Rows", answer=contract.RowsResponse)
+DATA_ROWS = PluginCall(path="/rollout.plugin.v1.Data/Rows", answer=contract.RowsResponse)
 SUITE_SCORE = PluginCall(path="/rollout.plugin.v1.Evaluation/Score", answer=contract.ScoreResponse)
 
 
 class PluginTimeout(InfrastructureError):  # noqa: N818 - what happened, as TimeoutError is called
     """A call that was begun was not answered in its time."""
+
+
+class PluginDied(InfrastructureError):  # noqa: N818 - what happened, as TimeoutError is called
+    """The process ended during a call; the next call starts another."""
 
 
 class _Running:
@@ -262,7 +267,7 @@ class PluginClient:
         code = _code(error)
         if code in BUSY and running.process.has_ended(DEATH_SECONDS):
             how = running.process.describe_end()
-            raise InfrastructureError(self._say(f"died during {call.path}: {how}")) from error
+            raise PluginDied(self._say(f"died during {call.path}: {how}")) from error
         if code in BUSY and left:
             return
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:

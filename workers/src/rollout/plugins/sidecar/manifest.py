@@ -20,10 +20,8 @@ CONTRACT = 1
 FILES_MAX = 20_000
 BYTES_MAX = 512 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-Kind = Literal["reward", "environment", "tool", "evaluation", "tracker"]
+Kind = Literal["reward", "environment", "tool", "evaluation", "tracker", "data"]
 REFUSED: Mapping[str, str] = {
-    "data": "write the rows to files and name them in train.data, or let an environment in Python bring them"
-    " (environment.python)",
     "algorithm": "it computes with the learner's tensors, which no socket carries: install an objective in the"
     " learner's own process (grpo.surrogate.custom)",
     "renderer": "tokens have to be the same in each process, at every turn, before a run is planned: give the model a"

@@ -13,7 +13,8 @@ from rollout.errors import SpecError
 from rollout.plugins.sidecar.container import Opened, PluginImage, image_of
 from rollout.plugins.sidecar.lock import require_locked
 from rollout.plugins.sidecar.manifest import FILE, Kind, PluginFolder, read_plugin
-from rollout_api.checks.environment.plugins import find_plugins
+from rollout_api.checks.environment.plugins import NamedPlugin, find_plugins
+from rollout_api.v1alpha1.data import PluginRows
 from rollout_api.v1alpha1.environment import Plugin, PluginSource
 from rollout_api.v1alpha1.operations import Tracking
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -21,13 +22,11 @@ from rollout_api.v1alpha1.run import RolloutRunSpec
 
 @overload
 def open_plugin(
-    source: PluginSource, kind: Kind, folders: Sequence[Path], what: str
+    source: PluginSource | PluginRows, kind: Kind, folders: Sequence[Path], what: str
 ) -> PluginFolder: ...
 @overload
 def open_plugin(source: Plugin, kind: Kind, folders: Sequence[Path], what: str) -> Opened: ...
-def open_plugin(
-    source: PluginSource | Plugin, kind: Kind, folders: Sequence[Path], what: str
-) -> Opened:
+def open_plugin(source: NamedPlugin, kind: Kind, folders: Sequence[Path], what: str) -> Opened:
     """The plugin of a container, or in the first of ``folders`` that has it.
 
     Raises SpecError for none, another kind and wrong parameters.
@@ -46,7 +45,7 @@ def open_plugin(
     return plugin
 
 
-def parameters_of(source: PluginSource | Plugin) -> dict[str, str]:
+def parameters_of(source: NamedPlugin) -> dict[str, str]:
     """What a manifest configures it with."""
     return {one.name: one.value for one in source.parameters}
 

@@ -50,6 +50,8 @@ def _source(config: WorkerConfig) -> str:
     if data is not None and data.hugging_face is not None:
         revision = data.hugging_face.revision
         return f"{data.hugging_face.path}{f' at {revision}' if revision else ''}"
+    if data is not None and data.plugin is not None:
+        return f"plugin {data.plugin.path}, {data.plugin.split}"
     if environment is not None and environment.builtin is not None:
         return f"environment {environment.builtin.name}"
     return "the author's own environment"

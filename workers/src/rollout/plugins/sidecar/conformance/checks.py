@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import psutil
 
 from rollout.errors import InfrastructureError
-from rollout.plugins.sidecar.client import CALL, CLOSE, LEAVE, LIST, START, STEP, TRACK
+from rollout.plugins.sidecar.client import (
+    CALL,
+    CLOSE,
+    DATA_ROWS,
+    LEAVE,
+    LIST,
+    START,
+    STEP,
+    TRACK,
+)
 from rollout.plugins.sidecar.conformance import telling
 from rollout.plugins.sidecar.conformance.subject import (
     CALL_SECONDS,
@@ -24,16 +34,16 @@ from rollout.plugins.sidecar.conformance.subject import (
 )
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.keeper import GRACE_SECONDS
-from rollout.plugins.sidecar.kinds.suite import ask_rows
+from rollout.plugins.sidecar.kinds.suite import RowPages, ask_page, ask_rows, heard_row
 from rollout.plugins.sidecar.kinds.tool import heard_tools
-from rollout.plugins.sidecar.wire import heard_turn
+from rollout.plugins.sidecar.manifest import Kind
+from rollout.plugins.sidecar.wire import failure_of, heard_turn
 from rollout.tools.foreign import PARTED
 
 Check = Callable[[Subject], None]
 LARGE_CHARACTERS = 8 << 20
 GIVEN_UP_SECONDS = 0.001
 AT_ONCE_MAX = 16
-SPLITS = ("selection", "report")
 LATER_FIELD = b"\xc2\x3e\x05later"
 """Field 1000 with a text: what a later version of the contract may send."""
 
@@ -54,6 +64,10 @@ def ignores_later_fields(subject: Subject) -> None:
     if subject.plugin.manifest.kind == "tool":
         said = subject.client.ask(LIST, LATER_FIELD, CALL_SECONDS)
         heard_tools(subject.plugin, said)
+        return
+    if subject.plugin.manifest.kind == "data":
+        asked = contract.RowsRequest(split=subject.splits[0]).SerializeToString()
+        RowPages().add(subject.client.ask(DATA_ROWS, asked + LATER_FIELD, CALL_SECONDS))
         return
     if subject.plugin.manifest.kind == "tracker":
         said = subject.client.ask(TRACK, LATER_FIELD, CALL_SECONDS)
@@ -199,11 +213,30 @@ def leaves_twice(subject: Subject) -> None:
 
 def gives_the_same_rows(subject: Subject) -> None:
     """The rows of each split in order, the same each time and after a start."""
-    first = {split: ask_rows(subject.client, split) for split in SPLITS}
-    assert any(first.values()), "neither split has a row"
+    first = {split: ask_rows(subject.client, split) for split in subject.splits}
+    assert any(first.values()), f"there is no row in {', '.join(subject.splits)}"
     subject.close()
-    again = {split: ask_rows(subject.client, split) for split in SPLITS}
+    again = {split: ask_rows(subject.client, split) for split in subject.splits}
     assert again == first, "the rows are others once it was started again"
+
+
+def gives_rows_from_anywhere(subject: Subject) -> None:
+    """Those from any place on, again and out of order."""
+    for split in subject.splits:
+        rows = ask_rows(subject.client, split)
+        for start in sorted({len(rows) - 1, len(rows) // 2, 0} - {-1}, reverse=True):
+            page = _page(subject, split, start)
+            wanted = rows[start : start + len(page)]
+            assert page, f"{split} has {len(rows)} rows, and gave none from {start} on"
+            assert page == wanted, f"{split}: the rows from {start} on are others when asked again"
+
+
+def _page(subject: Subject, split: str, start: int) -> list[dict[str, Any]]:
+    """One page that starts there, checked as such."""
+    page = ask_page(subject.client, split, start, CALL_SECONDS)
+    if page.HasField("failure"):
+        raise failure_of(page.failure)
+    return [heard_row(text, start + place) for place, text in enumerate(page.rows_json)]
 
 
 def _asked(subject: Subject, example: Example) -> Subject:
@@ -238,4 +271,11 @@ OF_KIND: Mapping[str, tuple[Check, ...]] = {
         leaves_twice,
     ),
     "tracker": telling.CHECKS,
+    "data": (gives_the_same_rows, gives_rows_from_anywhere),
 }
+
+
+def checks_of(kind: Kind) -> Iterator[Check]:
+    """Those that are made of a kind: data is sent nothing that could be large."""
+    yield from OF_KIND[kind]
+    yield from (one for one in COMMON if kind != "data" or one is not takes_large_requests)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.errors import RolloutError
-from rollout.plugins.sidecar.conformance.checks import COMMON, OF_KIND, Check, serves
+from rollout.plugins.sidecar.conformance.checks import Check, checks_of, serves
 from rollout.plugins.sidecar.conformance.subject import Subject, read_examples
 from rollout.plugins.sidecar.manifest import folder_digest, read_plugin
 
@@ -36,7 +36,7 @@ def check_plugin(folder: Path, parameters: Mapping[str, str]) -> Iterator[CheckV
         yield first
         if not first.has_passed:
             return
-        for check in (*OF_KIND[plugin.manifest.kind], *COMMON):
+        for check in checks_of(plugin.manifest.kind):
             yield _judge(check, subject)
     finally:
         subject.close()

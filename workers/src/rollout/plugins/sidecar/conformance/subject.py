@@ -27,6 +27,7 @@ from rollout.plugins.sidecar.client import (
     PluginClient,
 )
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.kinds.suite import RowPages, ask_page
 from rollout.plugins.sidecar.kinds.tool import heard_answer, heard_tools
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.reward import heard_scores
@@ -50,7 +51,7 @@ class ExampleCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row, and the replies to it: one for a reward, for an environment one a turn. ``calls`` are of tools, in order.
 
-    The row of a tracker is the metrics of a step.
+    The row of a tracker is the metrics of a step; of data the ``split`` that is asked for.
     """
 
     row: dict[str, Any]
@@ -108,6 +109,8 @@ class Subject:
             self.play(self.examples[0], seconds)
         elif self.plugin.manifest.kind == "tracker":
             self.tell([self.fact(self.examples[0], 0)], seconds)
+        elif self.plugin.manifest.kind == "data":
+            RowPages().add(ask_page(self.client, self.splits[0], 0, seconds))
         else:
             self.use(self.examples[0], seconds)
 
@@ -115,6 +118,13 @@ class Subject:
     def scores(self) -> bool:
         """Whether it scores samples: a reward does, and a suite."""
         return self.plugin.manifest.kind in ("reward", "evaluation")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """What rows are asked for: of an evaluation both, of data those that its examples name."""
+        if self.plugin.manifest.kind == "evaluation":
+            return ("selection", "report")
+        return tuple(dict.fromkeys(str(one.row.get("split", "train")) for one in self.examples))
 
     @property
     def score_call(self) -> PluginCall:

@@ -1,18 +1,28 @@
-"""The rows of a plugin's suite: had in pages, once, from a process that ends with them, and checked."""
+"""The rows of a plugin's suite or data set: had in pages, once, from a process that ends with them, and checked."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rollout.errors import DataError, InfrastructureError, PluginError
-from rollout.plugins.sidecar.client import SUITE_ROWS, PluginClient
+from rollout.plugins.sidecar.client import (
+    DATA_ROWS,
+    DEATHS_MAX,
+    SUITE_ROWS,
+    PluginClient,
+    PluginDied,
+)
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.wire import failure_of
 
 PAGE_SECONDS = 120.0
+ROWS_SECONDS = 1800.0
+"""For all pages of a split together."""
 ROWS_MAX = 1_000_000
 BYTES_MAX = 1 << 30
 
@@ -38,7 +48,7 @@ class RowPages:
             raise PluginError(f"it has {page.total} rows, and had {self._total} before")
         self._total = page.total
         if page.total > ROWS_MAX:
-            raise PluginError(f"it has {page.total} rows; a suite has at most {ROWS_MAX}")
+            raise PluginError(f"it has {page.total} rows; at most {ROWS_MAX} are taken")
         if len(self.rows) + len(page.rows_json) > page.total:
             raise PluginError(f"it gave more rows than the {page.total} that it has")
         if not page.rows_json and not self.is_whole:
@@ -47,10 +57,11 @@ class RowPages:
         if self._size_bytes > BYTES_MAX:
             raise PluginError(f"its rows are more than {BYTES_MAX >> 20} MiB")
         for text in page.rows_json:
-            self.rows.append(_heard_row(text, len(self.rows)))
+            self.rows.append(heard_row(text, len(self.rows)))
 
 
-def _heard_row(text: str, place: int) -> dict[str, Any]:
+def heard_row(text: str, place: int) -> dict[str, Any]:
+    """A row as it came, at ``place`` of its split. Raises PluginError."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -60,21 +71,36 @@ def _heard_row(text: str, place: int) -> dict[str, Any]:
     return row
 
 
+def ask_page(client: PluginClient, split: str, start: int, seconds: float) -> contract.RowsResponse:
+    """Rows of a split from ``start`` on, unchecked. Raises PluginError, InfrastructureError, SpecError."""
+    call = DATA_ROWS if client.plugin.manifest.kind == "data" else SUITE_ROWS
+    return client.ask(call, contract.RowsRequest(split=split, start=start), seconds)
+
+
 def ask_rows(client: PluginClient, split: str) -> list[dict[str, Any]]:
-    """All rows of a split. Raises PluginError, InfrastructureError, SpecError."""
-    pages = RowPages()
+    """All rows of a split; data is also asked what is behind them. Raises PluginError, InfrastructureError, SpecError."""
+    pages, until = RowPages(), time.monotonic() + ROWS_SECONDS
     while not pages.is_whole:
-        request = contract.RowsRequest(split=split, start=len(pages.rows))
-        pages.add(client.ask(SUITE_ROWS, request, PAGE_SECONDS))
+        left = until - time.monotonic()
+        if left <= 0:
+            raise PluginError(
+                f"it gave {len(pages.rows)} rows in {ROWS_SECONDS:g} s, and not all: give larger pages"
+            )
+        pages.add(ask_page(client, split, len(pages.rows), min(left, PAGE_SECONDS)))
+    if client.plugin.manifest.kind == "data":
+        pages.add(ask_page(client, split, len(pages.rows), PAGE_SECONDS))
     return pages.rows
 
 
 def read_rows(
     plugin: PluginFolder, parameters: Mapping[str, str], split: str
 ) -> list[dict[str, Any]]:
-    """The same, of a process that is started for it. Raises DataError naming the plugin, SpecError."""
+    """The same, of a process that is started for it, and of another where it dies. Raises DataError naming the plugin, SpecError."""
     client = PluginClient(plugin, parameters)
     try:
+        for _ in range(DEATHS_MAX - 1):
+            with suppress(PluginDied):
+                return ask_rows(client, split)
         return ask_rows(client, split)
     except (PluginError, InfrastructureError) as error:
         raise DataError(f"plugin {plugin.title}, rows of {split}: {error}") from error
