@@ -18,9 +18,9 @@ from typing import Any
 
 from transformers.utils.logging import disable_progress_bar
 
-from rollout.actor.loop import finish_task
 from rollout.actor.runner import RunnerParts, play
 from rollout.actor.scoring import PipelineScorer
+from rollout.actor.submitting import finish_task
 from rollout.actor.task_scoring import build_task_scoring
 from rollout.actor.weight_loader import WeightLoader
 from rollout.coordinator.build import build_plan

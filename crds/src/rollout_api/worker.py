@@ -285,3 +285,5 @@ class WorkerConfig(WorkerOrder):
     """Form of the identity that `specDigest` covers; a run goes on under the form that it began with."""
     resolved: ResolvedRun
     """What a look at model and data has found."""
+    reloads_plugins: bool = False
+    """Whether new episodes are played with what lies in the folders of plugins now (Fast, on one machine)."""

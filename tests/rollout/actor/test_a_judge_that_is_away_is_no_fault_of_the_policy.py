@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rollout.actor.episodes import Episode, Score
-from rollout.actor.loop import finish_task
 from rollout.actor.runner import PlayedTask
 from rollout.actor.scoring import score_batch
+from rollout.actor.submitting import finish_task
 from rollout.errors import RewardUnavailable
 from rollout.protocol.messages import Failure, Task
 from rollout.rewards.pipeline import RewardPipeline, RewardVerdict

@@ -29,9 +29,11 @@ def test_a_name_survives_the_wire_and_the_store(rewards, reward, text):
     assert decode_body(encode_body([made, wired]))[1] == wired
 
 
-def test_how_long_it_took_and_the_order_of_rewards_do_not_matter():
+def test_how_long_it_took_the_order_of_rewards_and_what_made_it_do_not_matter():
     made = replace(trajectory(0, 0), rewards={"a": 1.0, "b": 2.0})
-    other = replace(made, rewards={"b": 2, "a": 1}, timings={"generate": 3.5})
+    other = replace(
+        made, rewards={"b": 2, "a": 1}, timings={"generate": 3.5}, plugins={"marks": "blake3:12"}
+    )
     assert canonical_bytes(other) == canonical_bytes(made)
 
 
@@ -61,15 +63,16 @@ def test_a_broken_body_is_told():
                 decode(broken, 0)
 
 
-def test_a_sample_is_read_in_outline_and_in_columns_as_it_is_whole():
-    body = encode_body([trajectory(0, 0), trajectory(0, 1)])
+@pytest.mark.parametrize("plugins", [msgspec.UNSET, {"marks": "blake3:12"}])
+def test_a_sample_is_read_in_outline_and_in_columns_as_it_is_whole(plugins):
+    made = replace(trajectory(0, 1), plugins=plugins)
+    body = encode_body([trajectory(0, 0), made])
     whole, outline, columns = (
         decode(body, 1) for decode in (decode_sample, decode_outline, decode_columns)
     )
-    assert whole == trajectory(0, 1)
-    assert {
-        name: getattr(whole, name) for name in outline.__struct_fields__
-    } == msgspec.to_builtins(outline)
+    assert whole == made
+    for name in outline.__struct_fields__:
+        assert getattr(outline, name) == getattr(whole, name)
     for name in ("prompt_ids", "token_ids", "actor_logprobs", "loss_mask", "spans"):
         assert tuple(getattr(columns, name)) == getattr(whole, name)
     assert decode_outline(body, 2) is None

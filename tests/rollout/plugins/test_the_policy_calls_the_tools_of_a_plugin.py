@@ -73,7 +73,7 @@ def shelf(tmp_path):
     )
     source = source_of(folder, unit="cups")
     yield source
-    source._client.close()
+    source.client.close()
 
 
 def test_tools_are_listed_with_the_plugins_name_before_theirs(shelf):
@@ -129,7 +129,7 @@ def test_a_call_that_hangs_is_told_to_the_policy_and_costs_nobody_else_anything(
 
     assert hung == "error: no answer within 0.2 s"
     assert played(source, [call("greet")]) == [[("hello", False)]]
-    source._client.close()
+    source.client.close()
 
 
 def test_a_flood_is_cut_and_never_reaches_the_conversation_whole(tmp_path):
@@ -145,7 +145,7 @@ def test_a_flood_is_cut_and_never_reaches_the_conversation_whole(tmp_path):
     assert len(text) < 9000
     assert "characters left out" in text
     assert "\x1b" not in text
-    source._client.close()
+    source.client.close()
 
 
 SPEC = contract.ToolSpec(name="a", description="b", parameters_json='{"type": "object"}')
@@ -248,7 +248,7 @@ def test_plugins_and_servers_have_names_of_their_own(tmp_path):
         build_sources((), [tmp_path], plugins=both)
     (made,) = build_sources((), [tmp_path], plugins=both[:1])
     assert made.plugin.manifest.kind == "tool"
-    assert made._client.pid is None
+    assert made.client.pid is None
 
 
 def run(**train):

@@ -63,6 +63,8 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """The messages before the first reply."""
     answer: str = ""
     """The row's reference answer; empty where it has none."""
+    plugins: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Digests of the plugins that played and scored it, by path; unset where they do not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

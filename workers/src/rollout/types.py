@@ -336,6 +336,8 @@ class Trajectory:
     routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
     """Of a mixture of experts, those that computed each position first, from the prompt's first token to the one
     before the last sampled."""
+    plugins: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Where the run's plugins may change, the digest of each that played and scored it, by its path; unset, nothing is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -350,7 +350,11 @@ def _prompt_text(messages: Sequence[Message]) -> str:
 
 
 def finish_trajectory(
-    episode: Episode, row: Row, score: Score, timings: dict[str, float]
+    episode: Episode,
+    row: Row,
+    score: Score,
+    timings: dict[str, float],
+    plugins: Mapping[str, str] | None = None,
 ) -> Trajectory:
     """The immutable record of an episode that has ended."""
     return Trajectory(
@@ -371,4 +375,5 @@ def finish_trajectory(
         retokenised=episode.retokenised,
         costs=score.costs,
         routes=UNSET if episode.routes is None else episode.routes,
+        plugins=UNSET if plugins is None else plugins,
     )

@@ -12,20 +12,21 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.episodes import Score
 from rollout.actor.feeding import Feeding, WaterMarks
 from rollout.actor.finishing import Finishing
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.pace import Pace
+from rollout.actor.parts import Plugins
 from rollout.actor.runner import RETURNED, PlayedTask, RunnerParts, play_each
-from rollout.actor.submitting import count_tokens, plan_submits
+from rollout.actor.submitting import count_tokens, finish_task, hand_over, plan_submits
 from rollout.actor.weight_loader import Loaded, WeightLoader
-from rollout.common.duties import work_beside
+from rollout.common.duties import Duty, work_beside
 from rollout.common.grace_period import working_seconds
 from rollout.errors import EngineError
 from rollout.ledger.records import FailureKind
@@ -56,10 +57,13 @@ EVALUATION_TASKS_MAX = 256
 """Groups to claim at once while nothing but evaluations is handed out: they are many and short."""
 OFF_LOOP_TOKENS = 32_768
 """Results with more tokens than this are measured in a thread."""
+NOTE_MAX = 2000
+"""Characters of what is said of plugins."""
 ENGINE_FAILURES_MAX = 3
 """Engine failures in a row before this process ends, to be started afresh."""
 
 T = TypeVar("T")
+Judge = Callable[[Sequence[TaskResult]], list[TaskResult]]
 
 
 class Scorer(Protocol):
@@ -78,7 +82,7 @@ class ActorParts:
 
     ``tasks_max``: groups the engine batches well in one call. ``grace_seconds``: from the notice to leave
     to the kill that follows it. ``marks``: between which more groups are asked for while others are played; None:
-    only when all have ended.
+    only when all have ended. ``plugins`` None: those of the run do not change.
     """
 
     worker: str
@@ -89,6 +93,7 @@ class ActorParts:
     tasks_max: int
     grace_seconds: float = 30.0
     marks: WaterMarks | None = None
+    plugins: Plugins | None = None
 
 
 class Actor:
@@ -136,9 +141,11 @@ class Actor:
         registered = await asyncio.to_thread(self._client.call, routes.REGISTER, Register())
         self._incarnation = registered.incarnation
         self._client = self._client.as_worker(parts.worker, self._incarnation)
-        beat = partial(self._beat, registered.heartbeat_seconds)
+        duties: dict[str, Duty] = {"heartbeat": partial(self._beat, registered.heartbeat_seconds)}
+        if parts.plugins is not None:
+            duties["plugins"] = parts.plugins.watch
         try:
-            await work_beside(self._work_until_stopped(), {"heartbeat": beat})
+            await work_beside(self._work_until_stopped(), duties)
         finally:
             await parts.stage.engine.stop()
 
@@ -151,6 +158,8 @@ class Actor:
             tasks = aside or await self._claim()
             self._held, self._lost = _ids(tasks), frozenset()
             self._hand.begin()
+            if self._parts.plugins is not None:
+                self._parts.plugins.take()
             batches = split_by_version(tasks)
             for number, batch in enumerate(batches, start=1):
                 self._waiting = tuple(task for later in batches[number:] for task in later)
@@ -246,11 +255,13 @@ class Actor:
         self._state = f"scoring {len(played)} groups"
         scores = await self._parts.scorer.score(played)
         scoring = time.monotonic() - start
+        plugins = None if self._parts.plugins is None else self._parts.plugins.digests
         await self._submit(
             [
-                finish_task(one, score, {"generate": playing, "score": scoring})
+                finish_task(one, score, {"generate": playing, "score": scoring}, plugins)
                 for one, score, playing in zip(played, scores, seconds, strict=True)
-            ]
+            ],
+            list if self._parts.plugins is None else self._parts.plugins.judge,
         )
 
     async def _engine_failed(
@@ -265,10 +276,10 @@ class Actor:
         if self._engine_failures >= ENGINE_FAILURES_MAX:
             raise error
 
-    async def _submit(self, results: Sequence[TaskResult]) -> None:
-        """Bring results to the coordinator, in as many calls as their size asks for."""
+    async def _submit(self, results: Sequence[TaskResult], judge: Judge = list) -> None:
+        """Bring results to the coordinator, as ``judge`` leaves them, in as many calls as their size asks for."""
         for call in await _plan_calls(results):
-            kept = tuple(one for one in call.results if one.task_id not in self._lost)
+            kept = tuple(one for one in judge(call.results) if one.task_id not in self._lost)
             if not kept:
                 continue
             self._state = f"submitting {len(kept)} groups"
@@ -287,6 +298,7 @@ class Actor:
                 state=self._state,
                 progress=self._progress(),
                 tokens_per_second=self._pace.tokens_per_second,
+                plugins="" if self._parts.plugins is None else self._parts.plugins.note[:NOTE_MAX],
             )
             answer = await asyncio.to_thread(self._client.call, routes.ACTOR_HEARTBEAT, ask)
             self._lost |= frozenset(answer.lost)
@@ -366,34 +378,3 @@ def split_by_version(tasks: Sequence[Task]) -> list[list[Task]]:
     for task in tasks:
         batches.setdefault((task.kind == "train", task.version), []).append(task)
     return [batches[key] for key in sorted(batches, key=lambda key: key[0])]
-
-
-def hand_over(one: PlayedTask) -> TaskResult:
-    """A task that somebody else is to go on with."""
-    return TaskResult(
-        task_id=one.task.task_id,
-        epoch=one.task.epoch,
-        failure=one.failure,
-        prefixes=one.prefixes,
-    )
-
-
-def finish_task(
-    played: PlayedTask, scores: tuple[Score | Failure, ...] | Failure, timings: dict[str, float]
-) -> TaskResult:
-    """The result of one attempt: the trajectory of every sample that was scored, and what failed."""
-    task = played.task
-    if isinstance(scores, Failure):
-        return TaskResult(task_id=task.task_id, epoch=task.epoch, failure=scores)
-    trajectories = tuple(
-        finish_trajectory(episode, task.row, score, timings)
-        for episode, score in zip(played.episodes, scores, strict=True)
-        if isinstance(score, Score)
-    )
-    lost = next((score for score in scores if isinstance(score, Failure)), None)
-    return TaskResult(
-        task_id=task.task_id,
-        epoch=task.epoch,
-        trajectories=trajectories,
-        failure=played.failure or lost,
-    )

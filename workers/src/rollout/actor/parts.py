@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rollout.actor.episodes import Episode
 from rollout.actor.sandboxes import EpisodeRoom
-from rollout.protocol.messages import Failure, Task
+from rollout.protocol.messages import Failure, Task, TaskResult
 from rollout.seams import Engine, EnvBuilder, Renderer
 from rollout.seeds import derive_seed
 from rollout.turns import Budgets
@@ -72,3 +73,26 @@ class RunnerParts:
             turn,
             segment,
         )
+
+
+class Plugins(Protocol):
+    """Plugins whose files may change: looked at beside the work, taken between two claims."""
+
+    note: str
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Of the files that episodes are played with now."""
+        ...
+
+    async def watch(self) -> None:
+        """Look for ever."""
+        ...
+
+    def take(self) -> None:
+        """Play what is begun from now on with what has come up, or is taken back; nothing is in play."""
+        ...
+
+    def judge(self, results: Sequence[TaskResult]) -> list[TaskResult]:
+        """The results, but that those which what is to be taken back has failed at are to be played again."""
+        ...

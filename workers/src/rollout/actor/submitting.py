@@ -1,4 +1,4 @@
-"""Results cut into calls that the coordinator takes, by their encoded size. Pure.
+"""Results of tasks, and cut into calls that the coordinator takes, by their encoded size. Pure.
 
 A group is written whole, so that it travels in one call. One that no call can carry is no accident of a
 machine: it is the task's failure, of kind ``data``, and names what to lower. Beginnings of samples that no
@@ -7,10 +7,12 @@ call can carry are left behind: the samples start over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.parts import PlayedTask
 from rollout.protocol.messages import Failure, Submit, TaskResult
 from rollout.protocol.routes import SUBMIT
 
@@ -69,3 +71,40 @@ def count_tokens(results: Sequence[TaskResult]) -> int:
 
 def _count_bytes(result: TaskResult) -> int:
     return len(msgspec.msgpack.encode(result))
+
+
+def hand_over(one: PlayedTask) -> TaskResult:
+    """A task that somebody else is to go on with."""
+    return TaskResult(
+        task_id=one.task.task_id,
+        epoch=one.task.epoch,
+        failure=one.failure,
+        prefixes=one.prefixes,
+    )
+
+
+def finish_task(
+    played: PlayedTask,
+    scores: tuple[Score | Failure, ...] | Failure,
+    timings: dict[str, float],
+    plugins: Mapping[str, str] | None = None,
+) -> TaskResult:
+    """The result of one attempt: the trajectory of every sample that was scored, and what failed.
+
+    ``plugins``: digests of those that played and scored it, where they may change.
+    """
+    task = played.task
+    if isinstance(scores, Failure):
+        return TaskResult(task_id=task.task_id, epoch=task.epoch, failure=scores)
+    trajectories = tuple(
+        finish_trajectory(episode, task.row, score, timings, plugins)
+        for episode, score in zip(played.episodes, scores, strict=True)
+        if isinstance(score, Score)
+    )
+    lost = next((score for score in scores if isinstance(score, Failure)), None)
+    return TaskResult(
+        task_id=task.task_id,
+        epoch=task.epoch,
+        trajectories=trajectories,
+        failure=played.failure or lost,
+    )

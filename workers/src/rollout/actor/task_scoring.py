@@ -63,16 +63,19 @@ def _key(task: Task, known: Mapping[Key, object]) -> Key:
     return key
 
 
-def build_task_scoring(config: WorkerConfig) -> TaskScoring:
-    """The judges of a run; nothing is started yet. Raises SpecError."""
-    spec, folders = config.spec, code_folders(config)
+def build_task_scoring(config: WorkerConfig, versions: Sequence[Path] = ()) -> TaskScoring:
+    """The judges of a run; nothing is started yet. Raises SpecError.
+
+    ``versions``: folders of code with versions of its plugins, which are taken instead of those that it began with.
+    """
+    spec, folders = config.spec, (*versions, *code_folders(config))
     cache = Path(config.layout.run_dir) / CACHE_FOLDER
     models = {role: Path(path) for role, path in config.resolved.models.items()}
     models[INITIAL] = Path(config.resolved.model_path)
     train = spec.train
     environments: dict[Key, EnvBuilder] = {}
     pipelines: dict[Key, RewardPipeline] = {}
-    if config.resolved.plugin_digests:
+    if config.resolved.plugin_digests and not versions:
         from rollout.plugins.sidecar.named import require_planned_plugins
 
         require_planned_plugins(config.resolved.plugin_digests, spec, folders)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rollout.report.data import ReportInput
 
 LABEL_WIDTH = 12
+DIGEST_SHOWN = 19
 
 
 def print_result(run_dir: Path, summary: Mapping[str, Any]) -> None:
@@ -78,6 +79,7 @@ def print_outcome(data: ReportInput, *, is_told: bool = False) -> None:
     if data.trains:
         counts = ", ".join(f"{name} {count}" for name, count in data.dispositions.items())
         print_fact("samples", counts)
+    _print_plugins(summary)
     if summary["removed"].get("step"):
         print_fact("not kept", describe_removed(summary["removed"]))
     print_fact("hash chain", data.chain or "none yet")
@@ -89,6 +91,14 @@ def print_cost(folder: Path) -> None:
 
     if (line := describe_folder(folder, os.environ)) is not None:
         print_fact("cost", line)
+
+
+def _print_plugins(summary: Mapping[str, Any]) -> None:
+    for path, versions in summary["plugins"].items():
+        for digest, count in versions.items():
+            print_fact("plugin", f"{path} {digest[:DIGEST_SHOWN]}: {count} samples trained on")
+    for note in summary["plugin_notes"]:
+        print_fact("changed", note.removeprefix("plugins: "))
 
 
 def describe_removed(removed: Mapping[str, int]) -> str:

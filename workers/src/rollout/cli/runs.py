@@ -203,6 +203,7 @@ def samples(
         asked += ["--limit", str(limit), "--output", output]
         print_answer(run, asked, context, namespace)
         return
+    from rollout.report.gather import describe_plugins
     from rollout.report.rows import is_offline, read_samples
 
     folder = find_either(run, service)
@@ -219,6 +220,8 @@ def samples(
         headings = ["REWARD", "PROMPT", "COMPLETION", "WANTED", "TOKENS", "ENDING", "ID"]
         keys = ("reward", "prompt", "completion", "answer", "num_tokens", "ending")
         print_table(headings, [[*(row[key] for key in keys), row["id"][7:19]] for row in rows])
+        for line in describe_plugins(rows):
+            print_line(line)
         if any(row["token_ids"] is None for row in rows):
             print_note(
                 f"prompts and completions of step {step} are {NO_LONGER_KEPT}: the run's"
@@ -365,7 +368,7 @@ def _refuse_trajectory(opened: OpenedModel, trajectory: str | None) -> None:
 def _trace_trajectory(folder: Path, trajectory: str, output: OutputFormat) -> None:
     import msgspec
 
-    from rollout.report.gather import open_ledger
+    from rollout.report.gather import open_ledger, plugin_columns
 
     with open_ledger(folder) as ledger:
         view = ledger.trace(trajectory)
@@ -383,6 +386,8 @@ def _trace_trajectory(folder: Path, trajectory: str, output: OutputFormat) -> No
             f"  attempt     epoch {attempt.epoch} by {attempt.worker} from version "
             f"{attempt.version_step}: {state}{f' ({attempt.message})' if attempt.message else ''}"
         )
+    for name, digest in plugin_columns(item).items() if item else ():
+        print_line(f"  {name} {digest}")
     text = repr(item.text) if item else NO_LONGER_KEPT
     print_line(f"  tokens      {row.num_tokens}, ending {row.ending}: {text}")
     print_line(f"  reward      {row.reward:g}{f' {dict(item.rewards)}' if item else ''}")

@@ -157,6 +157,7 @@ class Worker:
     wrong_in_a_row: int = 0
     aside_since: float = 0.0
     num_rebuilt: int = 0
+    plugins: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

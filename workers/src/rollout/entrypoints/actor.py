@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rollout.actor.feeding import plan_marks
 from rollout.actor.loop import Actor, ActorParts
@@ -37,6 +38,9 @@ from rollout.tools.sandbox.pods.sandbox import PodSandboxes, program_memory
 from rollout.weights.mirror import WeightFiles
 from rollout_api.worker import WorkerConfig
 
+if TYPE_CHECKING:
+    from rollout.actor.reloading.watching import PluginReloads
+
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +53,7 @@ def main() -> None:
     if config.sandboxes is not None:
         broker = RunSandboxes(client.as_worker(f"actor-{arguments.index}"))
         use_sandboxes(PodSandboxes(broker, program_memory(config.sandboxes.memory)))
-    task_scoring = build_task_scoring(config)
+    task_scoring = _scoring(config, arguments.index)
     try:
         task_scoring.start()
         run_loop(_live(build_parts(config, arguments.index, client, task_scoring)))
@@ -57,6 +61,14 @@ def main() -> None:
         task_scoring.close()
         client.close()
         shutil.rmtree(mirror_folder(config, arguments.index), ignore_errors=True)
+
+
+def _scoring(config: WorkerConfig, index: int) -> TaskScoring | PluginReloads:
+    if not config.reloads_plugins:
+        return build_task_scoring(config)
+    from rollout.actor.reloading.watching import PluginReloads
+
+    return PluginReloads(config, Path(config.layout.run_dir) / "plugins" / f"actor-{index}")
 
 
 def mirror_folder(config: WorkerConfig, index: int) -> Path:
@@ -71,7 +83,10 @@ def mirror_folder(config: WorkerConfig, index: int) -> Path:
 
 
 def build_parts(
-    config: WorkerConfig, index: int, client: CoordinatorClient, task_scoring: TaskScoring
+    config: WorkerConfig,
+    index: int,
+    client: CoordinatorClient,
+    task_scoring: TaskScoring | PluginReloads,
 ) -> ActorParts:
     """Everything an actor is made of. Raises SpecError."""
     name = f"actor-{index}"
@@ -101,6 +116,7 @@ def build_parts(
         marks=plan_marks(tasks_at_once(config))
         if stage.continuous and config.spec.train is None
         else None,
+        plugins=None if isinstance(task_scoring, TaskScoring) else task_scoring,
     )
 
 

@@ -58,6 +58,8 @@ class WorkerStatus(WireMessage, frozen=True, kw_only=True):
     """Weight loads whose digest was not the version's."""
     num_rebuilt: int = 0
     """How often this process rebuilt its weights from a dense base."""
+    plugins: str = ""
+    """What it said last of plugins whose files have changed."""
 
 
 class EvaluationStatus(WireMessage, frozen=True, kw_only=True):

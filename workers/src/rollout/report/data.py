@@ -37,6 +37,7 @@ class ReportInput:
     per finished evaluation (name, split, step, metric, value, low, high, num_prompts);
     ``before``/``after`` the same prompts answered by the first and the last policy, ``after`` alone where there is one; ``best`` the
     content of ``Best.json``, None when no evaluation chooses; ``contents`` digests of models and data;
+    ``plugin_notes`` are what was said last of plugins that have changed;
     ``removed`` says what is no longer kept: of steps up to ``step`` so many ``bodies`` of so many ``bytes``.
     """
 
@@ -58,6 +59,7 @@ class ReportInput:
     versions: Mapping[str, str]
     best: Mapping[str, Any] | None = None
     contents: Mapping[str, str] = field(default_factory=dict)
+    plugin_notes: Sequence[str] = ()
     lengths: Mapping[str, Mapping[int | None, int]] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
 
@@ -87,6 +89,8 @@ def summarise(data: ReportInput) -> dict[str, Any]:
         "reward_first": _mean(data.steps[:window], "reward"),
         "reward_last": _mean(data.steps[-window:], "reward"),
         "reward_costs": sum_costs(data.steps),
+        "plugins": count_plugins(data.steps),
+        "plugin_notes": list(data.plugin_notes),
         "loss_first": _mean(data.steps[:window], "loss"),
         "loss_last": _mean(data.steps[-window:], "loss"),
         "tokens_per_second": _mean(data.steps, "tokens_per_second"),
@@ -107,6 +111,20 @@ def sum_costs(steps: Sequence[Step]) -> dict[str, float]:
         for name, value in (step.get("reward_costs") or {}).items():
             totals[name] = totals.get(name, 0.0) + float(value)
     return dict(sorted(totals.items()))
+
+
+def count_plugins(steps: Sequence[Step]) -> dict[str, dict[str, int]]:
+    """Samples that were trained on, by plugin and the digest of the version that played or scored them.
+
+    In the order of their first use; empty where versions do not change.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for step in steps:
+        for path, of in (step.get("plugins") or {}).items():
+            known = counts.setdefault(path, {})
+            for digest, number in of.items():
+                known[digest] = known.get(digest, 0) + int(number)
+    return counts
 
 
 def by_evaluation(rows: Rows) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:

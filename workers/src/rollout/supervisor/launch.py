@@ -26,6 +26,7 @@ from rollout.common.atomic_files import replace_text
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader, require_ledger
 from rollout.objects.opening import require_place
+from rollout.plugins.sidecar.named import find_plugin_files, require_reloadable
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
@@ -35,6 +36,7 @@ from rollout.runs.plan.servers import list_servers
 from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
+from rollout.runs.snapshots.places import WhereToLook
 from rollout.runs.snapshots.restoring import Restore, graded_logical, restore_into
 from rollout.runs.worker_config import (
     choose_dtype,
@@ -63,11 +65,19 @@ METRICS_PORT_VARIABLE = "ROLLOUT_METRICS_PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What a person asks for beside the manifest: where snapshots are looked for, and that plugins may change."""
+
+    snapshots: WhereToLook = field(default_factory=WhereToLook)
+    reloads_plugins: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One run to be started, or gone on with when ``previous`` is its configuration.
 
     ``models`` are folders of further models by role, where other runs have made them. ``restore`` is the snapshot that a
-    new run begins with.
+    new run begins with. ``reloads_plugins``: new episodes are played with plugins as they lie there then.
     """
 
     prepared: PreparedRun
@@ -77,6 +87,7 @@ class Launch:
     code_files: tuple[Path, ...] = ()
     previous: WorkerConfig | None = None
     restore: Restore | None = None
+    reloads_plugins: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +154,7 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
         if wanted.restore is not None:
             config = restore_into(wanted.restore, config)
             display.note(f"restored {wanted.restore.describe(config)}")
-        replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+        _write_begun(run, config)
         ended = supervisor.run()
     except BaseException:
         if wanted.previous is not None:
@@ -183,13 +194,44 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
         code_files=tuple(str(path) for path in wanted.code_files),
     )
     dtype = choose_dtype(prepared.spec, accelerated=machine.accelerators > 0)
-    config = complete(order, found, dtype)
+    reloads = wanted.reloads_plugins or (previous is not None and previous.reloads_plugins)
+    if reloads:
+        require_reloadable(prepared.spec)
+        found = with_plugins_of(previous, found)
+    config = complete(order, found, dtype).model_copy(update={"reloads_plugins": reloads})
     if previous is not None:
         require_same_run(previous, config, prepared, found)
         _require_more_steps(config)
         if previous.resolved.grade == "Logical":
             config = graded_logical(config)
     return config
+
+
+def _write_begun(run: RunDir, config: WorkerConfig) -> None:
+    """Write the file that every process waits for, after what the run begins with has been copied. Raises SpecError."""
+    if config.reloads_plugins:
+        _keep_plugins(config)
+    replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+
+
+def _keep_plugins(config: WorkerConfig) -> None:
+    """Copy plugins as they lie there: half of an edit that comes later is no reason to end."""
+    from rollout.actor.reloading.versions import keep_begun
+    from rollout.actor.task_scoring import code_folders
+
+    try:
+        files = find_plugin_files(config.spec, code_folders(config))
+        keep_begun(Path(config.layout.run_dir), files)
+    except OSError as error:
+        raise SpecError(f"--reload-plugins: the plugins cannot be copied: {error}") from error
+
+
+def with_plugins_of(previous: WorkerConfig | None, found: Resolution) -> Resolution:
+    """What was found, but that plugins which may change are those that the run began with."""
+    began = {} if previous is None else previous.resolved.plugin_digests
+    if began.keys() != found.plugin_digests.keys():
+        return found
+    return msgspec.structs.replace(found, plugin_digests=began)
 
 
 def _choose_threads(wanted: Launch, found: int) -> int:

@@ -37,6 +37,7 @@ from rollout.supervisor.functions import save_functions
 from rollout.supervisor.launch import (
     Finished,
     Launch,
+    LaunchOptions,
     discard,
     launch,
     read_config,
@@ -70,23 +71,23 @@ def run_manifest(
     progress: bool | Mode = True,
     rewards: Sequence[RewardFunction] | None = None,
     report: Report | None = None,
-    snapshots: WhereToLook | None = None,
+    asked: LaunchOptions | None = None,
 ) -> RunResult:
     """Run every run of a manifest, each after the one it starts from; stop at the first that fails.
 
     ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
     a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
-    with. Or it is the id of a snapshot, which a new run begins with: looked for in ``snapshots`` (None: in the runs of this
-    machine). With several runs ``run_dir`` is the folder of
-    their folders. ``report`` writes the page of a run
-    that has ended, from its folder. Raises SpecError and DataError
-    for bad input; a run that fails is told by its exit code.
+    with. Or it is the id of a snapshot, which a new run begins with, looked for where ``asked`` says (None: in the runs of this
+    machine). With several runs ``run_dir`` is the folder of their folders. ``report`` writes the page of a run that has
+    ended, from its folder.
+    Raises SpecError and DataError for bad input; a run that fails is told by its exit code.
     """
     documents = _load(manifest, overrides)
     if any((one.data.get("spec") or {}).get("serve") is not None for one in documents):
         raise SpecError("spec.serve: a service does not end by itself; start it by rollout run -f")
     ordered = order_runs(documents)
-    restore = _find_restore(resume, len(ordered), snapshots or WhereToLook())
+    asked = asked or LaunchOptions()
+    restore = _find_restore(resume, len(ordered), asked.snapshots)
     resume = resume if restore is None else None
     mode: Mode = progress if isinstance(progress, str) else ("auto" if progress else "none")
     home = _Home(run_dir=run_dir, several=len(ordered) > 1)
@@ -107,6 +108,7 @@ def run_manifest(
                 others=others,
                 resumed=earlier is not None,
                 restore=restore,
+                reloads=asked.reloads_plugins,
             )
             result = _run_stage(stage, mode, rewards, report)
         result = _hand_over(result, prepared, mode)
@@ -130,6 +132,7 @@ class _Stage:
     others: Mapping[str, RunDir]
     resumed: bool
     restore: Restore | None
+    reloads: bool
 
 
 def _run_stage(
@@ -196,6 +199,7 @@ def _launch_stage(
         code_files=() if saved is None else saved.files,
         previous=previous,
         restore=stage.restore,
+        reloads_plugins=stage.reloads,
     )
     try:
         return launch(wanted, display)

@@ -35,6 +35,7 @@ from rollout.learner.standby.seat import read_holder
 from rollout.protocol.client import PATIENCE_SECONDS
 from rollout.protocol.status import Status
 from rollout.supervisor.display.progress import Display
+from rollout.supervisor.display.remarks import Remarks
 from rollout.supervisor.evidence import tell_of_all, tell_of_stuck, witness_of
 from rollout.supervisor.fork_server import WarmStarts
 from rollout.supervisor.poller import StatusPoller
@@ -113,7 +114,7 @@ class Supervisor:
         self._children = {spec.name: _Child(spec=spec) for spec in specs}
         self._plan_actor = plan_actor
         self._poller = poller
-        self._display = display
+        self._display, self._remarks = display, Remarks()
         self._bounds = bounds
         self._lock_fileno = lock_fileno
         self._starts = starts or WarmStarts(server=None)
@@ -172,6 +173,8 @@ class Supervisor:
         status = self._poller.latest
         if status is not None:
             self._display.show(status)
+            for remark in self._remarks.news(status):
+                self._display.note(remark)
             self._tell_silence()
             if status.outcome is not None:
                 return conclude(status.outcome, interrupted=self._interrupts > 0)

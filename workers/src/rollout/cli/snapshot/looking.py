@@ -21,6 +21,7 @@ from rollout.cli.snapshot.options import (
     SnapshotArgument,
     StoragePathOption,
     document_of,
+    reason_of,
     row_of,
     where_to_look,
 )
@@ -66,6 +67,8 @@ def list_snapshots(
         for row in rows:
             label = f"  {row['label']}" if row["label"] else ""
             print_line(f"{row['id']}  {row['run']} step {row['step']}  {row['grade']}{label}")
+            if row.get("reason"):
+                print_line(f"  {row['grade']}: {row['reason']}")
 
 
 def show(
@@ -91,6 +94,8 @@ def show(
     print_line(shown["id"])
     for name in ("run", "run_id", "step", "lineage", "chain", "grade", "label", "created_at"):
         print_fact(name, str(shown[name]))
+    if shown.get("reason"):
+        print_fact("reason", str(shown["reason"]))
     for name in ("size_bytes", "signer", "trusted", "restored_from", "place"):
         print_fact(name, str(shown[name]))
     for layer in shown["layers"]:
@@ -151,6 +156,7 @@ def verify_resume(
 
     found = find_snapshot(snapshot, where_to_look(object_path, storage_path, None, None))
     run, step = found.place.run, found.manifest.header.step
+    why = reason_of(found.manifest.header)
     if run is None:
         raise SpecError(
             f"snapshot {snapshot}: its run's ledger is not beside it in {found.place.where}: nothing to compare"
@@ -170,6 +176,7 @@ def verify_resume(
                 "id": snapshot,
                 "equal": equal,
                 "compared": "the learner, on recorded batches",
+                **({"grade": "logical", "reason": why} if why else {}),
                 "from_step": step,
                 "steps": [
                     {name: line[name] for name in ("step", "equal", "chain")} for line in lines
@@ -179,6 +186,8 @@ def verify_resume(
     else:
         said = "each chain value is the committed one" if equal else f"step {differs} DIFFERS"
         print_line(f"{len(lines)} steps from step {step} taken again on recorded batches: {said}")
+        if why:
+            print_line(f"graded logical: {why}")
     raise typer.Exit(0 if equal else 1)
 
 

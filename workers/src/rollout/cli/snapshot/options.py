@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from rollout.runs.snapshots.places import Found, WhereToLook
-    from rollout.snapshots.manifest import Manifest
+    from rollout.snapshots.manifest import Manifest, SnapshotHeader
 
 SnapshotArgument = Annotated[
     str, typer.Argument(help="A snapshot's id: 64 hex digits.", metavar="ID")
@@ -46,6 +46,11 @@ def where_to_look(
     )
 
 
+def reason_of(header: SnapshotHeader) -> str:
+    """Why a snapshot is graded as it is, where it says so."""
+    return header.reason if isinstance(header.reason, str) else ""
+
+
 def row_of(manifest: Manifest, where: str) -> dict[str, Any]:
     """One snapshot as a row of a list."""
     header = manifest.header
@@ -58,6 +63,7 @@ def row_of(manifest: Manifest, where: str) -> dict[str, Any]:
         "step": header.step,
         "chain": header.chain,
         "grade": header.grade,
+        **({"reason": why} if (why := reason_of(header)) else {}),
         "label": header.label,
         "kinds": [layer.kind for layer in manifest.layers],
         "created_at": datetime.fromtimestamp(header.created_at, UTC).isoformat(),

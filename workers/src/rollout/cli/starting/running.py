@@ -52,6 +52,13 @@ EndpointOption = Annotated[
 RegionOption = Annotated[
     str | None, typer.Option("--region", help="The region of the bucket of --object-path.")
 ]
+ReloadPluginsOption = Annotated[
+    bool,
+    typer.Option(
+        "--reload-plugins",
+        help="Play new episodes with plugins as they are changed while the run goes on (numerics.mode Fast).",
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Plan and print what would run; start nothing.")
 ]
@@ -73,6 +80,7 @@ def run(
     endpoint: EndpointOption = None,
     region: RegionOption = None,
     trust: TrustOption = None,
+    reload_plugins: ReloadPluginsOption = False,
     detach: DetachOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -100,6 +108,7 @@ def run(
         output=output,
         snapshots=lies,
         detach=detach,
+        reload_plugins=reload_plugins,
     )
 
 
@@ -136,6 +145,7 @@ def start(
     output: OutputFormat,
     snapshots: WhereToLook | None = None,
     detach: bool = False,
+    reload_plugins: bool = False,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     result = launch(
@@ -146,6 +156,7 @@ def start(
         output=output,
         snapshots=snapshots,
         detach=detach,
+        reload_plugins=reload_plugins,
     )
     if result is None:
         return
@@ -165,6 +176,7 @@ def launch(
     output: OutputFormat,
     snapshots: WhereToLook | None = None,
     detach: bool = False,
+    reload_plugins: bool = False,
 ) -> RunResult | None:
     """Check and run, without a word on what came of it; None where it was only planned.
 
@@ -175,6 +187,8 @@ def launch(
 
     for warning in require_valid(documents):
         print_note(f"warning: {warning}")
+    if reload_plugins:
+        _require_reloadable(documents)
     if dry_run:
         from rollout.cli.plans import print_plan
         from rollout.runs.plan import build_plan
@@ -192,10 +206,13 @@ def launch(
     from rollout.common.stacks import show_on_signal
     from rollout.plugins.guard import hide_memory
     from rollout.report import write_report
+    from rollout.runs.snapshots.places import WhereToLook
     from rollout.supervisor import run_manifest
+    from rollout.supervisor.launch import LaunchOptions
 
     show_on_signal()
     hide_memory()  # the person's environment holds more than they gave to the code of a manifest
+    asked = LaunchOptions(snapshots=snapshots or WhereToLook(), reloads_plugins=reload_plugins)
     with heeding_notices(documents):
         return run_manifest(
             documents,
@@ -203,8 +220,20 @@ def launch(
             run_dir=run_dir,
             progress="plain" if output is OutputFormat.json else True,
             report=None if _answers_rows(documents) else write_report,
-            snapshots=snapshots,
+            asked=asked,
         )
+
+
+def _require_reloadable(documents: list[Any]) -> None:
+    from rollout.errors import SpecError
+    from rollout.plugins.sidecar.named import require_reloadable
+    from rollout.runs.prepare import prepare_run
+
+    if any(serves(one.data) for one in documents):
+        raise SpecError("--reload-plugins: a service plays no episodes: leave the option out")
+    for one in documents:
+        if one.data.get("kind", "RolloutRun") == "RolloutRun":
+            require_reloadable(prepare_run(one).spec)
 
 
 def serves(document: dict[str, Any]) -> bool:

@@ -22,9 +22,12 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
 from rollout.types import Prefix, Row, SamplingParams
+from rollout_api.visible import visible
 
 log = logging.getLogger(__name__)
 
+PLUGINS_SAID_MAX = 2000
+"""Characters of what an actor says of its plugins."""
 LOOK_SECONDS_MIN = 0.05
 """A waiting claim looks no more often for leases that ran out."""
 
@@ -214,6 +217,7 @@ async def heartbeat(run: RunContext, sender: Envelope, ask: m.Heartbeat) -> m.He
     worker = record_heartbeat(run, sender, "actor")
     worker.state, worker.step = ask.state, ask.step
     note_progress(worker, ask)
+    await _note_plugins(run, worker, ask.plugins)
     lost: tuple[str, ...] = ()
     if ask.task_ids:
         lost = await run.ledger.renew(
@@ -230,6 +234,15 @@ async def heartbeat(run: RunContext, sender: Envelope, ask: m.Heartbeat) -> m.He
 async def outcome(run: RunContext, sender: Envelope, ask: m.Outcome) -> m.Empty:
     """An actor says how it ends. Raises Fenced for one that was replaced: its successor goes on."""
     return await end_worker(run, sender, "actor", ask)
+
+
+async def _note_plugins(run: RunContext, worker: Worker, text: str) -> None:
+    """Write down what an actor says of plugins that have changed, once."""
+    said = visible(text[:PLUGINS_SAID_MAX])
+    if said and said != worker.plugins:
+        worker.plugins = said
+        log.warning("worker=%s %s", worker.name, said)
+        await run.ledger.add_event("plugins", said, {"worker": worker.name})
 
 
 async def end_worker(run: RunContext, sender: Envelope, role: m.Role, ask: m.Outcome) -> m.Empty:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import UnsetType
+
 from rollout.codec import (
     compress_body,
     encode_prefixes,
@@ -41,6 +43,8 @@ from rollout.types import Trajectory
 
 log = logging.getLogger(__name__)
 
+PLUGINS_MAX = 256
+"""Of a run: more than a manifest has places for."""
 DATA_FAILURES_MAX = 2
 """User code that fails twice on the same task is broken, not unlucky."""
 
@@ -133,6 +137,8 @@ def _check_one(trajectory: Trajectory, lease: Lease, kept: BySample) -> str:
     }
     if len(lengths) != 1:
         return f"sample {trajectory.sample}: tokens, logprobs and mask differ in length"
+    if not isinstance(trajectory.plugins, UnsetType) and len(trajectory.plugins) > PLUGINS_MAX:
+        return f"sample {trajectory.sample}: expected at most {PLUGINS_MAX} plugins"
     if trajectory.ordinal != lease.task.ordinal:
         return f"sample {trajectory.sample}: ordinal {trajectory.ordinal} is not the task's"
     return check_versions(trajectory, lease, kept)

@@ -236,6 +236,7 @@ def _worker(run: RunContext, worker: Worker, num_tasks: int) -> WorkerStatus:
         outcome=worker.outcome,
         num_wrong=worker.num_wrong,
         num_rebuilt=worker.num_rebuilt,
+        plugins=worker.plugins,
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from msgspec import UnsetType
+
 from rollout.algorithms.advantages.groups import GroupAdvantages
 from rollout.types import Trajectory, TrajectoryGroup
 
@@ -70,6 +72,7 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
         "reward_std": _std(rewards),
         "reward_by_source": _by_source(trajectories),
         **_costs(trajectories),
+        **_plugins(trajectories),
         "num_groups": len(groups),
         "num_sequences": len(trajectories),
         "num_excluded": sum(group.num_excluded for group in groups),
@@ -135,6 +138,16 @@ def _costs(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     names = sorted({name for t in trajectories for name in t.costs})
     totals = {name: math.fsum(t.costs.get(name, 0.0) for t in trajectories) for name in names}
     return {"reward_costs": totals} if totals else {}
+
+
+def _plugins(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """How many of these each version of each plugin played or scored, by path and digest; absent where versions do not change."""
+    told = [t.plugins for t in trajectories if not isinstance(t.plugins, UnsetType)]
+    counts: dict[str, dict[str, int]] = {}
+    for path, digest in (item for one in told for item in one.items()):
+        of = counts.setdefault(path, {})
+        of[digest] = of.get(digest, 0) + 1
+    return {"plugins": counts} if counts else {}
 
 
 def _advantages(groups: Sequence[TrajectoryGroup], found: GroupAdvantages) -> list[float]:

@@ -60,7 +60,7 @@ class SidecarBuilder:
     """Builds episodes of one plugin, which is started at the first one; the rows are the run's."""
 
     def __init__(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
-        self._client = PluginClient(plugin, parameters)
+        self.client = PluginClient(plugin, parameters)
 
     def source(self, split: str, seed: int) -> DataSource | None:
         """No rows of its own."""
@@ -69,4 +69,4 @@ class SidecarBuilder:
 
     def build(self, row: Row) -> SidecarEpisode:
         """The episode of one row."""
-        return SidecarEpisode(self._client, row)
+        return SidecarEpisode(self.client, row)

@@ -82,6 +82,42 @@ def plugin_digests(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, s
     return found
 
 
+RELOADABLE = ("spec.train.environment", "spec.train.rewards")
+"""Where plugins stand whose versions may change in a run: they play, are called, or score."""
+
+
+def find_plugin_files(spec: RolloutRunSpec, folders: Sequence[Path]) -> dict[str, PluginFolder]:
+    """Each plugin that decides what a run is, as it lies there now, by its path in the run's code. Raises SpecError."""
+    return {
+        source.path: read_plugin(_find(source.path, folders, field) / source.path)
+        for field, source in find_plugins(spec)
+        if source.path is not None
+    }
+
+
+def require_reloadable(spec: RolloutRunSpec) -> None:
+    """Raise SpecError unless the plugins of a run may change while it goes on (``--reload-plugins``), saying what to do."""
+    flag = "--reload-plugins"
+    if spec.numerics.mode == "Exact":
+        raise SpecError(
+            f"{flag}: spec.numerics.mode is Exact, which says that a repeat gives the same, and files that change while a"
+            " run goes on cannot be repeated: set numerics.mode=Fast, or leave the option out"
+        )
+    if spec.train is None or not spec.train.algorithm.is_online:
+        raise SpecError(f"{flag}: this run plays no episodes to train on: leave the option out")
+    fields = [field for field, _ in find_plugins(spec)]
+    if not fields:
+        raise SpecError(
+            f"{flag}: this run has no plugin that plays or scores: leave the option out"
+        )
+    for field in fields:
+        if not field.startswith(RELOADABLE) and ".suite.rewards[" not in field:
+            raise SpecError(
+                f"{flag}: {field}: its rows are had once, when the run is planned, so that this plugin may not change:"
+                " take it out, or leave the option out"
+            )
+
+
 def open_tracker(source: PluginSource, folders: Sequence[Path], what: str) -> PluginFolder:
     """A plugin that is told of the run. It decides nothing of what the run is, so that its files may change; a lock holds them.
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from rollout.errors import SpecError
 from rollout.plugins.sidecar.client import PluginClient
 from rollout.plugins.sidecar.container import Opened
-from rollout.plugins.sidecar.manifest import LEFT_OUT, read_plugin
+from rollout.plugins.sidecar.manifest import read_plugin
+from rollout.plugins.sidecar.stamps import Stamp, stamp_of
 
-Stamp = frozenset[tuple[str, int, int]]
 LINK_CHARACTERS_MAX = 100
 """Of the address: a path of a Unix socket has 107."""
 
@@ -33,7 +33,7 @@ class PluginServer:
 
     def refresh(self) -> str | None:
         """Look at the files and the process; what has changed, for people, None for nothing."""
-        stamp = _stamp_of(self._folder)
+        stamp = stamp_of(self._folder)
         if stamp != self._stamp:
             self._stamp = stamp
             return self._replace()
@@ -88,17 +88,3 @@ class PluginServer:
 
 def _title(plugin: Opened) -> str:
     return f"plugin {plugin.title}"
-
-
-def _stamp_of(folder: Path) -> Stamp:
-    """What tells that a file has changed, without reading any; a file that goes while it is looked at is gone."""
-    found: set[tuple[str, int, int]] = set()
-    for path in folder.rglob("*"):
-        if LEFT_OUT.intersection(path.relative_to(folder).parts):
-            continue
-        try:
-            told = path.lstat()
-        except FileNotFoundError:
-            continue
-        found.add((str(path), told.st_mtime_ns, told.st_size))
-    return frozenset(found)

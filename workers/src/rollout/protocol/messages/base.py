@@ -49,6 +49,8 @@ class Heartbeat(WireMessage, frozen=True, kw_only=True):
     """Of tasks that are not about to be submitted."""
     tokens_per_second: float = 0.0
     """Pace of one sample of an actor; 0 while it is not known."""
+    plugins: str = ""
+    """What an actor said last of plugins whose files have changed."""
 
 
 class HeartbeatAnswer(WireMessage, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import msgspec
+
 from rollout.errors import NoAnchorYet, ObjectMissing, SpecError
 from rollout.ledger.cuts import LedgerCut
 from rollout.ledger.opening import open_reader
@@ -26,6 +28,11 @@ TRIES_MAX = 3
 """A live run may delete the anchor between the look at its ledger and the pin of its objects."""
 LABEL_CHARACTERS_MAX = 80
 STEPS_SHOWN = 12
+RELOADED = (
+    "plugins may have changed while this run went on (--reload-plugins), so that sampling it again would give other"
+    " samples"
+)
+"""Why a run is graded logical, and what stands in its snapshots."""
 RESTORED_FILE = "restored.json"
 
 
@@ -93,6 +100,7 @@ def _create(
         grade=grade,
         runtime={name: str(one) for name, one in anchor.state.get("identity", {}).items()},
         restored_from=read_restored(run),
+        reason=RELOADED if config.reloads_plugins else msgspec.UNSET,
     )
     opened = (
         place.open()

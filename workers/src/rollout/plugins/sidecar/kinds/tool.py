@@ -42,7 +42,7 @@ class PluginToolSource:
 
     def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
         self.plugin = plugin
-        self._client = PluginClient(plugin, parameters)
+        self.client = PluginClient(plugin, parameters)
         self._key = (str(plugin.folder), plugin.digest, json.dumps(dict(parameters)))
 
     @property
@@ -54,12 +54,12 @@ class PluginToolSource:
         return _listed[self._key]
 
     def _list(self) -> tuple[ToolSpec, ...]:
-        said = self._client.ask(LIST, contract.ListRequest(), SHORT_SECONDS)
+        said = self.client.ask(LIST, contract.ListRequest(), SHORT_SECONDS)
         return heard_tools(self.plugin, said)
 
     def open(self, row: Row) -> tuple[Tool, ...]:
         """The tools of one episode; nothing is asked before the first call."""
-        episode = PluginToolEpisode(self._client, row)
+        episode = PluginToolEpisode(self.client, row)
         seconds = CALL_SECONDS + QUEUE_SECONDS + self.plugin.manifest.start_seconds + SHORT_SECONDS
         return tuple(PluginTool(spec, episode, seconds) for spec in self.specs)
 
