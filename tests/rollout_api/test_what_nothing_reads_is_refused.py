@@ -179,11 +179,3 @@ def test_rows_that_are_embedded_or_scored_are_not_sampled_and_not_by_an_engine_t
     chosen = answered(jsonl={"answerField": "said"}, task=task)
     told = [("spec.infer.data.jsonl.answerField", "NotSupported")]
     assert chosen == ([] if task == "Score" else told)
-
-
-def test_a_run_that_would_image_its_processes_is_told_what_there_is_instead():
-    spec = {**RUN, "snapshots": {"include": ["TrainState", "Process"]}}
-    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec})
-    [problem] = [one for one in found if one.severity is Severity.error]
-    assert (problem.field, problem.reason) == ("spec.snapshots.include", "NotSupported")
-    assert "rollout process save" in problem.fix

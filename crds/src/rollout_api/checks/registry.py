@@ -1,6 +1,6 @@
 """All rules, in the order in which their problems are shown."""
 
-from rollout_api.checks import ending, model, operations, schedules, sizes, storage, unbuilt
+from rollout_api.checks import ending, images, model, operations, schedules, sizes, storage, unbuilt
 from rollout_api.checks.accelerators import fitting
 from rollout_api.checks.environment import (
     evaluate,
@@ -17,6 +17,7 @@ from rollout_api.checks.training import batch, distill, logprobs, policy, ppo, p
 RULES = (
     *sizes.RULES,
     *unbuilt.RULES,
+    *images.RULES,
     *model.RULES,
     *batch.RULES,
     *logprobs.RULES,

@@ -75,14 +75,11 @@ def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterat
 
 
 def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Layers other than the train state, and labels, belong to snapshot objects."""
-    others = [layer for layer in spec.snapshots.include if layer != "TrainState"]
+    """Layers other than the train state and images of the learner, and labels, belong to snapshot objects."""
+    others = [layer for layer in spec.snapshots.include if layer not in ("TrainState", "Process")]
     if others:
         what = f"a snapshot of {', '.join(others)}"
-        fix = "leave it out, or write [TrainState]"
-        if "Process" in others:
-            fix += "; a program of one machine is imaged by rollout process save, a run goes on from its state"
-        yield not_supported("spec.snapshots.include", what, fix)
+        yield not_supported("spec.snapshots.include", what, "leave it out, or write [TrainState]")
     if not spec.snapshots.keep_labeled:
         what = "a label on a snapshot"
         yield not_supported("spec.snapshots.keepLabeled", what, "leave it out")

@@ -55,7 +55,8 @@ class Snapshots(ApiModel):
     every_steps: int = filled(25, ge=1, le=10_000_000)
     """Steps from one anchor to the next."""
     include: tuple[Layer, ...] = many(4, default=("TrainState",), extra={"x-rollout-preset": True})
-    """What is saved beside the train state, which always is. This version saves `TrainState` only and refuses the others."""
+    """What is saved beside the train state, which always is. `Process`, on one machine: the learner is started so that `rollout snapshot create
+    --include process` can image it (CRIU 4.2, root, one CPU process; not beside tools, sandboxes or plugins). The others are refused."""
     keep_last: int = filled(3, ge=1, le=10_000)
     """Newest snapshots kept; `Best` and `Latest` are kept besides."""
     keep_labeled: bool = filled(default=True)

@@ -240,7 +240,7 @@ def _sandbox(facts: MachineFacts) -> Iterator[Diagnosis]:
 
 def _images(facts: MachineFacts) -> Iterator[Diagnosis]:
     if facts.images:
-        costs = "no images of running programs (rollout process); snapshots of runs need none"
+        costs = "no images of running programs (rollout process) or of runs' learners; snapshots need none"
         fix = "run as root on Linux, with CRIU 4.2 or newer on PATH or named by ROLLOUT_CRIU"
         yield Diagnosis(
             name="process images", state="lack", found=facts.images, costs=costs, fix=fix

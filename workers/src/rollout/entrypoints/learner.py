@@ -35,6 +35,7 @@ from rollout.learner.objectives.registry import build_settings
 from rollout.learner.session import Session
 from rollout.learner.standby.following import Held, News, stand_by, try_seat
 from rollout.learner.standby.seat import find_seat
+from rollout.learner.standby.still import StillPoint, Stood
 from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Failed, LearnerStarted, Outcome
@@ -61,40 +62,90 @@ def main() -> None:
         sharded=fsdp is not None and learner.num_processes > 1,
         reshards=fsdp is None or fsdp.reshard_after_forward,
     )
-    client = CoordinatorClient.open(config, "learner") if parallel.is_main else None
-    clients += [client] if client is not None else []
+    still = StillPoint(os.environ)
+    watch = replace(watch, stands_still=still.is_wanted)
     try:
-        _live(config, parallel, client, watch)
+        stood = _call_and_live(config, parallel, clients, watch, None)
+        while stood is not None:
+            config = _stand_still(still, stood, config)
+            stood = _call_and_live(config, parallel, clients, watch, stood)
     finally:
         parallel.close()
+
+
+def _stand_still(still: StillPoint, stood: Stood, config: WorkerConfig) -> WorkerConfig:
+    """Stay while an image is made; the configuration of the run that is gone on with. Raises SpecError."""
+    log.info("learner stands still step=%d", stood.progress.step)
+    told = still.stand(stood)
+    return config if told is None else begin_as(WORKER, told)
+
+
+def _call_and_live(
+    config: WorkerConfig,
+    parallel: Parallel,
+    clients: list[CoordinatorClient],
+    watch: Watch,
+    stood: Stood | None,
+) -> Stood | None:
+    """``_live`` with a client of the coordinator, on rank 0; it is closed then, and no connection is left."""
+    client = CoordinatorClient.open(config, "learner") if parallel.is_main else None
+    clients[:] = [client] if client is not None else []
+    try:
+        return _live(config, parallel, client, watch, stood)
+    finally:
         if client is not None:
             client.close()
 
 
 def _live(
-    config: WorkerConfig, parallel: Parallel, client: CoordinatorClient | None, watch: Watch
-) -> None:
-    """Stand by where another learner is the one; then start an incarnation, beat, train, and report how it ends."""
+    config: WorkerConfig,
+    parallel: Parallel,
+    client: CoordinatorClient | None,
+    watch: Watch,
+    stood: Stood | None,
+) -> Stood | None:
+    """Stand by where another learner is the one; then start an incarnation, beat, train, and report how it ends.
+
+    What it holds where it is to stand still; ``stood`` is what it goes on from then.
+    """
     session = Session(client, WORKER, parallel)
-    begins = _wait_for_seat(config, parallel, client, session, watch)
+    begins = (
+        _wait_for_seat(config, parallel, client, session, watch)
+        if stood is None
+        else _begin_again(stood, config, session)
+    )
     if begins is None:
-        return
+        return None
     started = session.start(pid=os.getpid(), host=socket.gethostname())
     _require_beginning(begins, started)
     if client is None:
         _train(config, parallel, session, started, watch, begins)
-        return
+        return None
     client = client.as_worker(WORKER, started.incarnation)
     heart = Heart(client, started.heartbeat_seconds)
     try:
         with heart:
             watch = replace(watch, stepped=heart.say)
-            reason = _train(config, parallel, session, started, watch, begins)
+            reached = _train(config, parallel, session, started, watch, begins)
     except FOR_GOOD as error:
         _report(client, error)
         raise
-    log.info("learner ends reason=%s", reason)
-    client.call(routes.LEARNER_OUTCOME, Outcome(ok=True, message=reason))
+    if isinstance(reached, Stood):
+        heart.join()
+        return reached
+    log.info("learner ends reason=%s", reached)
+    client.call(routes.LEARNER_OUTCOME, Outcome(ok=True, message=reached))
+    return None
+
+
+def _begin_again(stood: Stood, config: WorkerConfig, session: Session) -> _Beginning:
+    held = Held(
+        progress=stood.progress,
+        fresh=False,
+        lineage=stood.progress.lineage,
+        step=stood.progress.step,
+    )
+    return _Beginning(parts=stood.begin(config, session), held=held)
 
 
 def _train(
@@ -104,13 +155,16 @@ def _train(
     started: LearnerStarted,
     watch: Watch,
     begins: _Beginning,
-) -> str:
+) -> str | Stood:
+    """Until the run ends, for which reason, or until the learner is to stand still."""
     try:
         if begins.parts is not None and begins.held is not None:
+            parts = begins.parts
             held = begins.held.progress if begins.held.serves(started) else None
-            return run_learner(begins.parts, started, watch, held)
-        parts = build_parts(config, build_settings(config), parallel, session)
-        return run_learner(parts, started, watch)
+        else:
+            parts, held = build_parts(config, build_settings(config), parallel, session), None
+        reached = run_learner(parts, started, watch, held)
+        return reached if isinstance(reached, str) else Stood(parts=parts, progress=reached)
     except torch.OutOfMemoryError as error:
         raise RunFailed(
             f"the learner ran out of device memory ({str(error).splitlines()[0]}); lower"

@@ -41,6 +41,10 @@ class Heart:
     ) -> None:
         self._over.set()
 
+    def join(self) -> None:
+        """Wait for a beat that is on its way, once the context is left."""
+        self._thread.join()
+
     def _beat(self) -> None:
         while not self._over.wait(self._every_seconds):
             step, state = self._said

@@ -56,21 +56,22 @@ class Phases:
 class Watch:
     """What the loop asks of its surroundings: the time, and whether it was told to go.
 
-    ``told_seconds``: how long it may still save then; None: it was not told.
+    ``told_seconds``: how long it may still save then; None: it was not told. ``stands_still``: its process is to be imaged.
     """
 
     clock: Callable[[], float] = time.perf_counter
     wall_clock: Callable[[], float] = time.time
     told_seconds: Callable[[], float | None] = lambda: None
+    stands_still: Callable[[], bool] = lambda: False
     stepped: Callable[[int, str], None] = lambda _step, _state: None
 
 
 def run_learner(
     parts: LearnerContext, started: LearnerStarted, watch: Watch, held: Progress | None = None
-) -> str:
+) -> str | Progress:
     """Train until the coordinator says stop; returns its reason. An anchor is saved on the way out, if there is time.
 
-    ``held``: the committed step whose state the trainer has already. Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
+    Where the learner is to stand still it returns the step that it has reached, whose anchor is saved. ``held``: the committed step whose state the trainer has already. Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
     """
     phases = Phases(watch.clock)
     progress = resume.resume(parts, started, watch.wall_clock, held)
@@ -86,8 +87,11 @@ def _train(
     watch: Watch,
     phases: Phases,
     anchoring: Anchoring,
-) -> str:
+) -> str | Progress:
     while True:
+        if watch.stands_still():
+            anchoring.finish(progress, None)
+            return progress
         watch.stepped(progress.step, "waiting for a batch")
         batch = parts.session.next_batch(progress.step + 1, watch.told_seconds, anchoring.poll)
         phases.end("wait")

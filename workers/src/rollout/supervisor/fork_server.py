@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rollout.common.child_processes import Process, ProcessSpec, start_process
 from rollout.common.parent_death import tied_argv
@@ -213,6 +214,27 @@ def open_fork_server(
         )
     ours.send(json.dumps(sorted(modules)).encode())
     return ForkServer(process, ours, environment=environment)
+
+
+class Starts(Protocol):
+    """Starts the processes of a run."""
+
+    @property
+    def descriptor(self) -> int:
+        """Readable once ``is_ready`` may have changed; -1 when it will not."""
+        ...
+
+    def is_ready(self, spec: ProcessSpec) -> bool:
+        """Whether ``start`` would not wait for what is under way."""
+        ...
+
+    def start(self, spec: ProcessSpec, *, keep: Iterable[int] = ()) -> Process:
+        """Start it in its own session, its output appended to its log, ``keep`` descriptors inherited."""
+        ...
+
+    def close(self) -> None:
+        """End what is there to start others; idempotent."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)

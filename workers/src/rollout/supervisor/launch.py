@@ -14,15 +14,16 @@ import sys
 import time
 import uuid
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rollout.common.atomic_files import replace_text
+from rollout.common.child_processes import ProcessSpec
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader, require_ledger
 from rollout.objects.opening import require_place
@@ -30,6 +31,7 @@ from rollout.plugins.sidecar.named import find_plugin_files, require_reloadable
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.identity import spec_identity
+from rollout.runs.plan.images import images_processes, require_images_for
 from rollout.runs.plan.machine import require_room
 from rollout.runs.plan.sandbox import require_sandbox_for
 from rollout.runs.plan.servers import list_servers
@@ -46,7 +48,7 @@ from rollout.runs.worker_config import (
     with_dtype,
 )
 from rollout.supervisor.display.progress import Display
-from rollout.supervisor.fork_server import open_starts
+from rollout.supervisor.fork_server import Starts, open_starts
 from rollout.supervisor.poller import StatusPoller
 from rollout.supervisor.processes import (
     Machine,
@@ -58,8 +60,12 @@ from rollout.supervisor.processes import (
 )
 from rollout.supervisor.supervisor import Supervisor
 from rollout.supervisor.watch import Ended
+from rollout.turns import ToolSpec
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
+
+if TYPE_CHECKING:
+    from rollout.supervisor.cells import LearnerCell
 
 METRICS_PORT_VARIABLE = "ROLLOUT_METRICS_PORT"
 
@@ -103,13 +109,19 @@ def launch(wanted: Launch, display: Display) -> Finished:
     lock = RunLock(wanted.run)
     lock.acquire()
     try:
-        with reserved_port(read_metrics_port(os.environ)) as port:
-            return _launch(wanted, display, port, lock)
+        require_images_for(wanted.prepared.spec)
+        with (
+            reserved_port(read_metrics_port(os.environ)) as port,
+            _cell_of(wanted, display) as cell,
+        ):
+            return _launch(wanted, display, port, lock, cell)
     finally:
         lock.release()
 
 
-def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finished:
+def _launch(
+    wanted: Launch, display: Display, port: int, lock: RunLock, cell: LearnerCell | None
+) -> Finished:
     run, spec = wanted.run, wanted.prepared.spec
     if remark := require_place(spec.storage):
         display.note(remark)
@@ -121,16 +133,8 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     run.worker_config.unlink(missing_ok=True)
     server_tools = list_servers(spec)
     specs = plan_processes(spec, run, machine)
-    starts = open_starts(specs, run.logs, accelerators=machine.accelerators, note=display.note)
-    resolving = Resolving(
-        ResolveRequest(
-            spec=spec.model_dump(mode="json", exclude_none=True),
-            model_path=None if wanted.model_path is None else str(wanted.model_path),
-            models={role: str(path) for role, path in wanted.models.items()},
-            server_tools=server_tools,
-        ),
-        run.logs / "resolve.log",
-    )
+    starts = _open_starts(specs, run, machine, display, cell)
+    resolving = Resolving(_to_resolve(wanted, server_tools), run.logs / "resolve.log")
     supervisor = Supervisor(
         specs,
         poller=(poller := StatusPoller(url, run.token)),
@@ -155,6 +159,8 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
             config = restore_into(wanted.restore, config)
             display.note(f"restored {wanted.restore.describe(config)}")
         _write_begun(run, config)
+        if cell is not None:
+            cell.settle(specs[0], config, wanted.restore)
         ended = supervisor.run()
     except BaseException:
         if wanted.previous is not None:
@@ -169,6 +175,43 @@ def _launch(wanted: Launch, display: Display, port: int, lock: RunLock) -> Finis
     except OSError as error:
         display.note(f"{run.path}/result.json could not be written: {error}")
     return Finished(ended=ended, status=status)
+
+
+def _to_resolve(wanted: Launch, server_tools: dict[str, tuple[ToolSpec, ...]]) -> ResolveRequest:
+    return ResolveRequest(
+        spec=wanted.prepared.spec.model_dump(mode="json", exclude_none=True),
+        model_path=None if wanted.model_path is None else str(wanted.model_path),
+        models={role: str(path) for role, path in wanted.models.items()},
+        server_tools=server_tools,
+    )
+
+
+def _open_starts(
+    specs: tuple[ProcessSpec, ...],
+    run: RunDir,
+    machine: Machine,
+    display: Display,
+    cell: LearnerCell | None,
+) -> Starts:
+    """How the processes are started; a learner that lives in a cell is forked from nobody."""
+    forked = specs if cell is None else specs[1:]
+    starts = open_starts(forked, run.logs, accelerators=machine.accelerators, note=display.note)
+    if cell is None:
+        return starts
+    from rollout.supervisor.cells import CellStarts
+
+    return CellStarts(starts, cell)
+
+
+def _cell_of(wanted: Launch, display: Display) -> AbstractContextManager[LearnerCell | None]:
+    """Where the learner lives that may be imaged; what images need is loaded for such a run only."""
+    spec, restore = wanted.prepared.spec, wanted.restore
+    imaged = restore is not None and restore.manifest.layer("process") is not None
+    if not images_processes(spec) and not imaged:
+        return nullcontext()
+    from rollout.supervisor.cells import learner_cell
+
+    return learner_cell(spec, wanted.run, restore, display.note)
 
 
 def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) -> WorkerConfig:

@@ -37,7 +37,7 @@ from rollout.protocol.status import Status
 from rollout.supervisor.display.progress import Display
 from rollout.supervisor.display.remarks import Remarks
 from rollout.supervisor.evidence import tell_of_all, tell_of_stuck, witness_of
-from rollout.supervisor.fork_server import WarmStarts
+from rollout.supervisor.fork_server import Starts, WarmStarts
 from rollout.supervisor.poller import StatusPoller
 from rollout.supervisor.watch import (
     EXIT_FAILED,
@@ -105,7 +105,7 @@ class Supervisor:
         bounds: Bounds,
         lock_fileno: int,
         plan_actor: Callable[[int], ProcessSpec] | None = None,
-        starts: WarmStarts | None = None,
+        starts: Starts | None = None,
     ) -> None:
         """``plan_actor`` gives the process of an actor by its index, where their number may change.
 
@@ -117,7 +117,7 @@ class Supervisor:
         self._display, self._remarks = display, Remarks()
         self._bounds = bounds
         self._lock_fileno = lock_fileno
-        self._starts = starts or WarmStarts(server=None)
+        self._starts: Starts = starts or WarmStarts(server=None)
         self._interrupts = 0
         self._terminated = False
         self._stopping = False

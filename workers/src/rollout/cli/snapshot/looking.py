@@ -66,7 +66,8 @@ def list_snapshots(
     else:
         for row in rows:
             label = f"  {row['label']}" if row["label"] else ""
-            print_line(f"{row['id']}  {row['run']} step {row['step']}  {row['grade']}{label}")
+            size = "" if wanted is None else f"  {row['layer_bytes'][wanted]:,} bytes of {wanted}"
+            print_line(f"{row['id']}  {row['run']} step {row['step']}  {row['grade']}{size}{label}")
             if row.get("reason"):
                 print_line(f"  {row['grade']}: {row['reason']}")
 

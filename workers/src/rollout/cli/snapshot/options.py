@@ -66,6 +66,7 @@ def row_of(manifest: Manifest, where: str) -> dict[str, Any]:
         **({"reason": why} if (why := reason_of(header)) else {}),
         "label": header.label,
         "kinds": [layer.kind for layer in manifest.layers],
+        "layer_bytes": {layer.kind: layer.size_bytes for layer in manifest.layers},
         "created_at": datetime.fromtimestamp(header.created_at, UTC).isoformat(),
         "size_bytes": manifest.size_bytes,
         "signer": None if manifest.signature is None else manifest.signature.signer,

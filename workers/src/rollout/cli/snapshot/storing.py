@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,10 @@ from rollout.cli.snapshot.options import (
     row_of,
     where_to_look,
 )
+
+if TYPE_CHECKING:
+    from rollout.runs.snapshots.creating import Created
+    from rollout.snapshots.signing import Signs
 
 KEEP_LAST = 3
 
@@ -34,6 +38,14 @@ def create(
     label: Annotated[
         str, typer.Option("--label", help="A name for people; kept by prune --keep-labeled.")
     ] = "",
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            help="process: an image of its learner, too, which stands still for it (spec.snapshots.include).",
+            metavar="process",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Take a snapshot of a run, live or over, from its newest anchor; prints the snapshot's id."""
@@ -44,7 +56,11 @@ def create(
     from rollout.snapshots.signing import key_path, open_signer
 
     signer = open_signer(key_path(os.environ))
-    made = create_snapshot(run_at(run), signer, step=step, label=label)
+    if include:
+        _require_process_alone(include, step)
+        made = _create_with_image(run, signer, label)
+    else:
+        made = create_snapshot(run_at(run), signer, step=step, label=label)
     taken = made.manifest.header.step
     if step is None and taken != made.committed_step:
         print_note(
@@ -54,6 +70,39 @@ def create(
         print_json(row_of(made.manifest, made.place.where))
     else:
         print_line(made.manifest.id)
+
+
+def _require_process_alone(include: list[str], step: int | None) -> None:
+    from rollout.errors import SpecError
+    from rollout.snapshots.layers.registry import TAKEN, require_kind
+
+    kinds = {require_kind(one) for one in include}
+    if kinds - {"process", *TAKEN}:
+        raise SpecError(f"--include {', '.join(sorted(kinds))}: expected process")
+    if "process" not in kinds:
+        raise SpecError(
+            f"--include {', '.join(sorted(kinds))}: {' and '.join(TAKEN)} are in every snapshot; leave it out"
+        )
+    if step is not None:
+        raise SpecError(
+            "--step goes without --include process: an image is of the step that the learner has come to"
+        )
+
+
+def _create_with_image(run: str, signer: Signs, label: str) -> Created:
+    import os
+
+    from rollout.runs.processes.learners import learner_imaged
+    from rollout.runs.snapshots.creating import create_snapshot
+    from rollout.runs.snapshots.places import place_of_run, run_at
+    from rollout.snapshots.processes.criu import find_criu
+
+    folder = run_at(run)
+    place = place_of_run(folder)
+    with learner_imaged(folder, place, find_criu(os.environ)) as image:
+        return create_snapshot(
+            folder, signer, step=image.step, label=label, place=place, beside=image.take
+        )
 
 
 def prune(

@@ -144,9 +144,11 @@ def document_spec(document: Document) -> RolloutRunSpec:
 def _resolve(spec: RolloutRunSpec, *, offline: bool) -> tuple[dict[str, Any], list[Unresolved]]:
     """What a look at model and data gives; the rest by field, when looking is not possible."""
     if spec.runtime_ref is None and spec.queue_name is None:
+        from rollout.runs.plan.images import require_images_for
         from rollout.runs.plan.sandbox import require_sandbox_for
 
         require_sandbox_for(spec)
+        require_images_for(spec)
     pending = [*find_pending(spec), *(find_remote(spec) if offline else ())]
     if any(item.field != "spec.code" for item in pending):
         hub = (*find_hub_model(spec), *find_hub_data(spec)) if offline else ()

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollout.errors import SnapshotRefused
-from rollout.runs.processes.saving import is_unsaved
+from rollout.runs.processes.saving import ALGORITHM, is_unsaved
 from rollout.runs.run_dir import runs_home
 from rollout.runs.snapshots.places import Found
+from rollout.seams import ObjectSource
 from rollout.snapshots.manifest import LayerRecord, Manifest
 from rollout.snapshots.processes import point
 from rollout.snapshots.processes.cell import (
@@ -56,24 +57,38 @@ class Restored:
 class Restorable:
     """An image of this installation and machine, whose files are as they were."""
 
-    found: Found
+    manifest: Manifest
+    source: ObjectSource
     layer: LayerRecord
     facts: ImageFacts
     sealer: Sealer
+
+
+Start = Callable[[Sequence[str]], subprocess.Popen[bytes]]
+"""Starts the keeper of a cell that CRIU, whose command it is given, brings the program back in."""
 
 
 def require_restorable(found: Found, snapshotter: ProcessSnapshotter) -> Restorable:
     """Raise SnapshotRefused for an image that must not go on here, with the reason; nothing is written."""
     manifest = found.manifest
     support = require_support(snapshotter, tried=False)  # it is about to try
-    layer = require_own(manifest)
+    if require_own(manifest) and manifest.header.run.algorithm != ALGORITHM:
+        raise SnapshotRefused(
+            f"snapshot {manifest.id} is of a run, and its image of the run's learner: go on with both by"
+            f" rollout run -f FILE --resume {manifest.id}"
+        )
     require_same_node(manifest.header.runtime, read_node(support.version))
-    sealer = open_sealer(
-        key_path(os.environ), manifest.header.run.namespace, manifest.header.run.uid
-    )
-    facts = read_facts(layer, sealer, found.place.source)
-    require_same_files(facts.files)
-    return Restorable(found=found, layer=layer, facts=facts, sealer=sealer)
+    image = open_own(manifest, found.place.source)
+    require_same_files(image.facts.files)
+    return image
+
+
+def open_own(manifest: Manifest, source: ObjectSource) -> Restorable:
+    """The image of a snapshot of this installation. Raises SnapshotRefused, StoreError."""
+    layer, run = require_own(manifest), manifest.header.run
+    sealer = open_sealer(key_path(os.environ), run.namespace, run.uid)
+    facts = read_facts(layer, sealer, source)
+    return Restorable(manifest=manifest, source=source, layer=layer, facts=facts, sealer=sealer)
 
 
 def require_own(manifest: Manifest) -> LayerRecord:
@@ -94,7 +109,7 @@ def restored(
     image: Restorable, snapshotter: ProcessSnapshotter, variables: Mapping[str, str]
 ) -> Iterator[Restored]:
     """The program at work again, while it lasts; ``variables`` are handed to its point. Raises SnapshotRefused, StoreError."""
-    run, facts = image.found.manifest.header.run, image.facts
+    run, facts = image.manifest.header.run, image.facts
     if variables and not facts.digest:
         raise SnapshotRefused(
             f"--renew: {run.name} has no point at which it takes variables: what it held, it holds"
@@ -103,16 +118,34 @@ def restored(
     cell = make_cell(home, run.name, facts.argv, run.uid)
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(cell, LIVE))
-        with locked(cell, point.HOLD), locked(cell, WORK):
-            opened = _prepare(cell, image)
-            with opened.pages, ImageFeed(cell.dump, opened.files, opened.pages) as feed:
-                argv = snapshotter.restore_argv()
-                keeper = stack.enter_context(keeper_of(cell, RESTORE, argv))
-                _wait_until_it_goes_on(cell, keeper, feed)
-            _compare(cell, keeper, facts)
-            if variables:
-                renew(cell, variables)
+
+        def start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+            return stack.enter_context(keeper_of(cell, RESTORE, argv))
+
+        keeper = bring_back(cell, image, snapshotter, start, variables)
         yield Restored(cell=cell, keeper=keeper, compared=bool(facts.digest))
+
+
+def bring_back(
+    cell: Cell,
+    image: Restorable,
+    snapshotter: ProcessSnapshotter,
+    start: Start,
+    variables: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
+    """The keeper of the program at work again, in a cell whose ``LIVE`` is the caller's. Raises SnapshotRefused, StoreError.
+
+    What ``start`` has started is the caller's to end.
+    """
+    with locked(cell, point.HOLD), locked(cell, WORK):
+        opened = _prepare(cell, image)
+        with opened.pages, ImageFeed(cell.dump, opened.files, opened.pages) as feed:
+            keeper = start(snapshotter.restore_argv())
+            _wait_until_it_goes_on(cell, keeper, feed)
+        _compare(cell, keeper, image.facts)
+        if variables:
+            renew(cell, variables)
+        return keeper
 
 
 def _prepare(cell: Cell, image: Restorable) -> OpenedImage:
@@ -129,7 +162,7 @@ def _prepare(cell: Cell, image: Restorable) -> OpenedImage:
         point.write_whole(cell.folder / point.READY, "")
     else:
         (cell.folder / point.READY).unlink(missing_ok=True)
-    return open_image(image.layer, image.sealer, image.found.place.source)
+    return open_image(image.layer, image.sealer, image.source)
 
 
 def _wait_until_it_goes_on(cell: Cell, keeper: subprocess.Popen[bytes], feed: ImageFeed) -> None:

@@ -88,7 +88,7 @@ def save_image(
     cell, tree = (ended, None) if ended is not None else find_live(home, program)
     sealer = open_sealer(key, "", cell.uid)
     with dumped(cell, tree, snapshotter, stop=stop) as dump:
-        base = _newest(place, cell.uid)
+        base = newest_image(place, cell.uid)
         objects = set() if base is None else {part.object for part in base.parts}
         with pinned(place.named, objects):
             packed = pack_dump(
@@ -119,15 +119,26 @@ class Dump(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @contextlib.contextmanager
 def dumped(
-    cell: Cell, tree: Tree | None, snapshotter: ProcessSnapshotter, *, stop: bool
+    cell: Cell,
+    tree: Tree | None,
+    snapshotter: ProcessSnapshotter,
+    *,
+    stop: bool,
+    hold: contextlib.ExitStack | None = None,
 ) -> Iterator[Dump]:
     """A program's dump in its folder, while it lasts; ``tree`` None: the one that is there. Raises SnapshotRefused.
 
-    The program is held up until it is written. One that was ended leaves its dump where what is done with it fails.
+    The program is held up until it is written, or until ``hold`` is closed. One that was ended leaves its dump where what is done with it fails.
     """
     with locked(cell, WORK):
         try:
-            yield _read_dump(cell) if tree is None else _dump(cell, tree, snapshotter, stop=stop)
+            if tree is None:
+                yield _read_dump(cell)
+            else:
+                with contextlib.ExitStack() as shortly:
+                    (hold or shortly).enter_context(locked(cell, HOLD))
+                    dump = _dump(cell, tree, snapshotter, stop=stop)
+                yield dump
         except BaseException:
             if not is_unsaved(cell):
                 shutil.rmtree(cell.dump, ignore_errors=True)
@@ -157,27 +168,26 @@ def _read_dump(cell: Cell) -> Dump:
 
 
 def _dump(cell: Cell, tree: Tree, snapshotter: ProcessSnapshotter, *, stop: bool) -> Dump:
-    with locked(cell, HOLD):
-        told = ask(cell)
-        began = time.monotonic()
-        pids = tree_of(tree.init)
-        require_imageable(pids)
-        facts = ImageFacts(
-            root=tree.root,
-            pipe=int(json.loads((cell.folder / STARTED).read_text())["pipe"]),
-            argv=cell.argv,
-            digest=told.digest,
-            files=look_at_files(mapped_files(pids)),
-        )
-        dump = Dump(facts=facts, step=told.step, num_processes=len(pids), ends=stop)
-        folder = fresh_folder(cell.dump)
-        (folder / NOTES).write_bytes(msgspec.json.encode(dump))
-        snapshotter.dump(tree, folder, stop=stop)
-        return msgspec.structs.replace(dump, stopped_seconds=time.monotonic() - began)
+    told = ask(cell)
+    began = time.monotonic()
+    pids = tree_of(tree.init)
+    require_imageable(pids)
+    facts = ImageFacts(
+        root=tree.root,
+        pipe=int(json.loads((cell.folder / STARTED).read_text())["pipe"]),
+        argv=cell.argv,
+        digest=told.digest,
+        files=look_at_files(mapped_files(pids)),
+    )
+    dump = Dump(facts=facts, step=told.step, num_processes=len(pids), ends=stop)
+    folder = fresh_folder(cell.dump)
+    (folder / NOTES).write_bytes(msgspec.json.encode(dump))
+    snapshotter.dump(tree, folder, stop=stop)
+    return msgspec.structs.replace(dump, stopped_seconds=time.monotonic() - began)
 
 
-def _newest(place: KnownPlace, uid: str) -> LayerRecord | None:
-    """The image of this program whose pages are looked at first."""
+def newest_image(place: KnownPlace, uid: str) -> LayerRecord | None:
+    """The image of a program, or of a run's learner, whose pages are looked at first."""
     found = [
         one
         for one in list_manifests(place.named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,10 +17,11 @@ from rollout.runs.run_dir import RunDir
 from rollout.runs.snapshots.places import KnownPlace, place_of_run, read_config
 from rollout.runs.worker_config import contents_of
 from rollout.snapshots.collection import pinned
-from rollout.snapshots.layers.contract import Moment
+from rollout.snapshots.layers.contract import Moment, Taken
 from rollout.snapshots.layers.registry import LAYERS
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest, RunFacts, SnapshotGrade, SnapshotHeader
+from rollout.snapshots.place import SnapshotPlace
 from rollout.snapshots.saving import save_snapshot
 from rollout.snapshots.signing import Signs
 from rollout_api.worker import WorkerConfig
@@ -52,10 +54,11 @@ def create_snapshot(
     step: int | None = None,
     label: str = "",
     place: KnownPlace | None = None,
+    beside: Callable[[Moment, SnapshotPlace], Taken] | None = None,
 ) -> Created:
     """The snapshot of a run's newest anchor, or of that of ``step``; ``place``: of its objects, where they are open already.
 
-    Raises SpecError, NoAnchorYet, StoreError, LedgerError.
+    ``beside`` makes one more layer, of the same moment. Raises SpecError, NoAnchorYet, StoreError, LedgerError.
     """
     if len(label) > LABEL_CHARACTERS_MAX or not label.isprintable():
         raise SpecError(f"--label: expected at most {LABEL_CHARACTERS_MAX} printable characters")
@@ -65,7 +68,7 @@ def create_snapshot(
     place = place or place_of_run(run)
     for attempt in range(1, TRIES_MAX + 1):
         try:
-            return _create(run, config, place, signer, step=step, label=label)
+            return _create(run, config, place, signer, step=step, label=label, beside=beside)
         except ObjectMissing:
             if attempt == TRIES_MAX:
                 raise
@@ -80,6 +83,7 @@ def _create(
     *,
     step: int | None,
     label: str,
+    beside: Callable[[Moment, SnapshotPlace], Taken] | None,
 ) -> Created:
     def choose(anchors: tuple[AnchorManifest, ...]) -> AnchorManifest:
         return _choose(anchors, run, step)
@@ -107,7 +111,8 @@ def _create(
     )  # the one store reads and stores: what it has verified it does not read again
     moment = Moment(anchor=anchor, cut=cut, grade=grade, source=opened.store)
     with pinned(place.named, _objects(anchor, cut)):
-        taken = [layer.take(moment) for layer in LAYERS]
+        taken = [] if beside is None else [beside(moment, opened)]
+        taken += [layer.take(moment) for layer in LAYERS]
         manifest = save_snapshot(opened, header, taken, signer)
     return Created(manifest=manifest, place=place, committed_step=committed)
 

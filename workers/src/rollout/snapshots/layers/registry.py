@@ -12,9 +12,9 @@ from rollout.snapshots.manifest import LayerKind
 TRAIN_STATE, BUFFER = TrainState(), Buffer()
 LAYERS = (BUFFER, TRAIN_STATE)
 TAKEN = tuple(layer.kind for layer in LAYERS)
-"""Of a run."""
+"""Of every run."""
 KEPT: tuple[LayerKind, ...] = (*TAKEN, "process")
-"""That a snapshot may hold: an image of processes is one of its own (``rollout process save``)."""
+"""That a snapshot may hold: an image of a program is one of its own (``rollout process save``), of a run's learner beside the others."""
 UNBUILT: dict[LayerKind, str] = {"episodic_memory": "environments keep nothing between episodes"}
 
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from rollout.snapshots.processes.init import DUMP, KEEPER, STARTED
 
 CELL, LIVE, WORK = "cell.json", "live", "work"
 RUN, RESTORE = "run", "restore"
-FOLDER = "processes"
+FOLDER, OF_RUNS = "processes", "runs"
 NAME_CHARACTERS_MAX = 63
 POLL_SECONDS = 0.005
 LOCK_SECONDS_MAX = 1.0
@@ -145,19 +145,40 @@ def locked(cell: Cell, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def keeper_of(cell: Cell, mode: str, argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The keeper of a cell whose ``LIVE`` is ours; with the block it ends, and all that it keeps."""
-    for stale in (KEEPER, STARTED, *(() if mode == RESTORE else (point.READY,))):
-        (cell.folder / stale).unlink(missing_ok=True)
-    module = "rollout.snapshots.processes.init"
-    with subprocess.Popen(
-        [sys.executable, "-m", module, str(cell.folder), mode, *argv],
-        env={**os.environ, point.FOLDER_VARIABLE: str(cell.folder)},
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as keeper:
+    with start_keeper(cell, mode, argv, {point.FOLDER_VARIABLE: str(cell.folder)}) as keeper:
         try:
             yield keeper
         finally:
             keeper.kill()
+
+
+def start_keeper(
+    cell: Cell,
+    mode: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    log: Path | None = None,
+    keep: Iterable[int] = (),
+) -> subprocess.Popen[bytes]:
+    """The keeper of a cell whose ``LIVE`` is the caller's; what is printed goes to ``log``, ``keep`` are descriptors for it.
+
+    ``env`` is added to ours.
+    """
+    for stale in (KEEPER, STARTED, *(() if mode == RESTORE else (point.READY,))):
+        (cell.folder / stale).unlink(missing_ok=True)
+    module = "rollout.snapshots.processes.init"
+    with contextlib.ExitStack() as stack:
+        output = None if log is None else stack.enter_context(log.open("ab"))
+        return subprocess.Popen(
+            [sys.executable, "-m", module, str(cell.folder), mode, *argv],
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=tuple(keep),
+        )
 
 
 def ask(cell: Cell, keeper: subprocess.Popen[bytes] | None = None) -> StateTold:
@@ -208,6 +229,11 @@ def fresh_folder(path: Path) -> Path:
 def processes_home(home: Path) -> Path:
     """Where cells lie below the folder of runs."""
     return home / FOLDER
+
+
+def cells_of_runs(home: Path) -> Path:
+    """Where the cells of runs' learners lie: a run's image is made and taken up with the run, not by itself."""
+    return processes_home(home) / OF_RUNS
 
 
 def renew(cell: Cell, variables: Mapping[str, str]) -> None:

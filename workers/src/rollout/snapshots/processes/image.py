@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import msgspec
 from rollout.common.bounded import UNREADABLE
 from rollout.errors import SnapshotRefused, StoreError
 from rollout.ledger.records import Record
+from rollout.objects.bulk import name_parts
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.snapshots.layers.contract import Taken, read_part
 from rollout.snapshots.manifest import LayerRecord
@@ -37,7 +38,8 @@ LOGS = ("dump.log", NOTES, COMPLETE)
 class ImageFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an image relies on: the program's id in its cell, its output's pipe, the files that it has mapped.
 
-    ``digest`` is what its point told of its state, empty where it has none.
+    ``digest`` is what its point told of its state, empty where it has none. ``cell`` and ``node`` are of a run's learner: the UID
+    of its cell, and the machine that it ran on, which the header of a program's own image tells.
     """
 
     root: int
@@ -45,6 +47,8 @@ class ImageFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     argv: tuple[str, ...]
     digest: str
     files: tuple[MappedFile, ...]
+    cell: str = ""
+    node: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class _Index(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,12 +72,18 @@ def pack_dump(
     store: ObjectStore,
     base: LayerRecord | None,
     num_processes: int,
+    before: Callable[[str], object] = lambda _name: None,
 ) -> Packed:
-    """Store the pages of a dump that ``base``, an older image of the program, has not. Raises StoreError, SnapshotRefused."""
+    """Store the pages of a dump that ``base``, an older image of the program, has not. Raises StoreError, SnapshotRefused.
+
+    ``before`` is told of each object before it is stored.
+    """
     stored: dict[str, int] = {}
 
     def keep(data: bytes) -> str:
-        name = store.put(data)
+        name = name_parts([data])
+        before(name)
+        store.keep(name, [data])
         stored[name] = len(data)
         return name
 

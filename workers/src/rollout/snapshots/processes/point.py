@@ -42,6 +42,10 @@ class ImagePoint:
         if self._folder is not None:
             write_whole(self._folder / READY, str(os.getpid()))
 
+    def is_wanted(self) -> bool:
+        """Whether somebody holds the program here: ``reach`` would stay."""
+        return self._folder is not None and is_held(self._folder)
+
     def reach(self, step: int = 0) -> None:
         """Go through, or stay while an image of the state after ``step`` is made, or compared. Raises ValueError for a long digest."""
         if self._folder is None:
