@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from rollout.errors import SpecError
-from rollout.supervisor.launch import METRICS_PORT_VARIABLE, read_metrics_port, reserved_port
+from rollout.supervisor.ports import METRICS_PORT_VARIABLE, read_metrics_port, reserved_port
 
 
 @pytest.mark.parametrize("given", ["0", "65536", "-1", "9e3", "٣", "9400 ", "1" * 5000])

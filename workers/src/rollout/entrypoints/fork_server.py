@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -30,11 +31,14 @@ from typing import Any
 from rollout.common import parent_death
 from rollout.common.stacks import show_threads_on_signal
 from rollout.supervisor import fork_server
-from rollout.supervisor.process_title import set_title
 
 ORDER_DESCRIPTORS_MAX = 16
 HIGH_DESCRIPTOR = 200
 """What arrives is moved here first, out of the way of the numbers that it shall have."""
+ARG_START, ARG_END = 47, 48
+"""Positions in ``/proc/self/stat``, the first field being 0."""
+FIELDS_BEFORE = 2
+"""A process's id and its name, which may hold blanks, come before the fields that can be split."""
 PRELOADED = {"rollout.entrypoints.actor": ("rollout.engines.embedded.engine",)}
 """What an entry point imports once it runs."""
 
@@ -196,6 +200,21 @@ def pass_on(environment: Mapping[str, str]) -> fork_server.ForkServer:
     theirs.close()
     process = fork_server.ForkedProcess(pid)
     return fork_server.ForkServer(process, ours, environment=environment)
+
+
+def set_title(words: Sequence[str]) -> None:
+    """Show these words as our command line, as far as the first one had room: ``ps`` shows what would have started a forked process.
+
+    Linux keeps a process's arguments where its stack began (proc(5), ``arg_start`` and ``arg_end``). Anywhere else nothing is changed.
+    """
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return
+    fields = stat.read_text().rpartition(")")[2].split()
+    start, end = (int(fields[index - FIELDS_BEFORE]) for index in (ARG_START, ARG_END))
+    room = end - start
+    title = b"\0".join(word.encode() for word in words)[: room - 1]
+    ctypes.memmove(start, title.ljust(room, b"\0"), room)
 
 
 def _serve_or_exit(channel: socket.socket, asker: int) -> None:

@@ -102,7 +102,7 @@ def _live(
     parallel: Parallel,
     client: CoordinatorClient | None,
     watch: Watch,
-    stood: Stood | None,
+    stood: Stood | None = None,
 ) -> Stood | None:
     """Stand by where another learner is the one; then start an incarnation, beat, train, and report how it ends.
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 import uuid
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,6 +49,7 @@ from rollout.runs.worker_config import (
 from rollout.supervisor.display.progress import Display
 from rollout.supervisor.fork_server import Starts, open_starts
 from rollout.supervisor.poller import StatusPoller
+from rollout.supervisor.ports import read_metrics_port, reserved_port
 from rollout.supervisor.processes import (
     Machine,
     plan_actor,
@@ -66,8 +66,6 @@ from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 
 if TYPE_CHECKING:
     from rollout.supervisor.cells import LearnerCell
-
-METRICS_PORT_VARIABLE = "ROLLOUT_METRICS_PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,36 +339,6 @@ def observe_machine() -> Machine:
     )
     accelerators = len(list(Path("/dev").glob("nvidia[0-9]*"))) if sys.platform == "linux" else 0
     return plan_machine(os.environ, affinity, accelerators)
-
-
-def read_metrics_port(environment: Mapping[str, str]) -> int:
-    """The port of loopback where the run's figures are asked for, under ``/metrics``; 0: any. Raises SpecError."""
-    given = environment.get(METRICS_PORT_VARIABLE, "")
-    if not given:
-        return 0
-    if not (given.isascii() and given.isdigit() and len(given) <= 5 and 0 < int(given) < 1 << 16):
-        raise SpecError(f"{METRICS_PORT_VARIABLE} is {given[:80]!r}; write a port, 1 to 65535")
-    return int(given)
-
-
-@contextmanager
-def reserved_port(wanted: int = 0) -> Generator[int]:
-    """A loopback port that nobody else is given while we hold it; 0: any. Raises SpecError for one that is taken.
-
-    Bound without sharing, so that it is ours alone, then marked as shared (SO_REUSEADDR): a bound
-    socket that never listens lets the coordinator listen beside it, also when it is started again. One that was asked for may
-    have been the last run's: only who listens there is in the way.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(wanted != 0))
-        try:
-            held.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise SpecError(
-                f"{METRICS_PORT_VARIABLE} is {wanted}, which cannot be listened on: {error}; choose another one"
-            ) from error
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        yield held.getsockname()[1]
 
 
 def write_config(run: RunDir, config: WorkerConfig) -> None:
