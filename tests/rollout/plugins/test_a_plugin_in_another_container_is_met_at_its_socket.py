@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from plugin_kit import asked, completion, write
 
+from rollout.environments.build import build_environment
+from rollout.environments.plugin import RowsSource
+from rollout.environments.prompts import is_measured
 from rollout.errors import InfrastructureError, SpecError
 from rollout.plugins.sidecar import container
 from rollout.plugins.sidecar.client import DEATHS_MAX, SCORE, PluginClient
 from rollout.plugins.sidecar.container import PluginImage, PluginSocket, find_unreachable
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.reward import PluginReward
-from rollout_api.v1alpha1.environment import Plugin
+from rollout_api.v1alpha1.environment import Environment, Plugin
 
 pytestmark = pytest.mark.process
 
@@ -169,3 +172,10 @@ def test_a_reward_finds_its_container_by_what_the_manifest_says(shared, monkeypa
     opened = named.open_plugin(source, "reward", (), "reward tried")
     reward = PluginReward(named.reward_argument(opened, source, 300.0))
     assert reward.score([asked()], [completion("tea")], [{}])[0]["word"] == 1.0
+
+
+@pytest.mark.parametrize("tools", [(), ("calculator",)])
+def test_who_plans_a_run_starts_no_episode_of_an_environment_in_another_container(tools):
+    told = {"container": {"name": "far", "image": f"r.example/far@{DIGEST}"}}
+    given = Environment.model_validate({"plugin": told, "tools": tools})
+    assert not is_measured(RowsSource([{"prompt": "a"}], "rows"), build_environment(given), 10)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rollout.environments.agents.environment import AgentBuilder
 from rollout.environments.plugin import PluginBuilder
+from rollout.environments.with_tools import ToolBuilder
 from rollout.errors import DataError
 from rollout.rendering.choices import choice_text, render_before, render_choices
 from rollout.seams import DataSource, EnvBuilder, Renderer
@@ -19,9 +20,11 @@ ROWS_AT_ONCE = 1024
 def is_measured(source: DataSource, environment: EnvBuilder, rows_max: int) -> bool:
     """Whether every prompt may be looked at: of rows that are few, and not of agents, each of which is a program to start.
 
-    A class of a user's or of an adapter says that its episodes are such programs by ``starts_programs = True``.
+    A class of a user's or of an adapter says that its episodes are such programs by ``starts_programs = True``, a plugin that it
+    is in another container.
     """
-    made = environment.made if isinstance(environment, PluginBuilder) else environment
+    inner = environment.inner if isinstance(environment, ToolBuilder) else environment
+    made = inner.made if isinstance(inner, PluginBuilder) else inner
     agents = isinstance(made, AgentBuilder) or getattr(made, "starts_programs", False)
     return len(source) <= rows_max and not agents
 

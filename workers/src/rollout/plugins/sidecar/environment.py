@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rollout.errors import PluginError
 from rollout.plugins.sidecar.client import CLOSE, SHORT_SECONDS, START, STEP, PluginClient
-from rollout.plugins.sidecar.container import Opened
+from rollout.plugins.sidecar.container import Opened, PluginImage
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.wire import heard_turn, row_json, told_message
 from rollout.seams import DataSource
@@ -61,6 +61,8 @@ class SidecarBuilder:
 
     def __init__(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
         self.client = PluginClient(plugin, parameters)
+        # a plugin's container stands beside actors only: whoever plans a run starts no episode of it
+        self.starts_programs = isinstance(plugin, PluginImage)
 
     def source(self, split: str, seed: int) -> DataSource | None:
         """No rows of its own."""
