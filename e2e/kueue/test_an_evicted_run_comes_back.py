@@ -89,7 +89,7 @@ def test_actors_scale_within_their_quota_and_no_further(stage, queue):
     stage.wait_for("Ready", "True", "Running")
     learners = stage.pod_uids("learner")
     stage.kubectl("scale", "rolloutrun/arithmetic", "--replicas=5")
-    stage.wait_for("ActorsReady", "False", "BeyondQuota")
+    stage.wait_for("ActorsReady", "False", "PartiallyAdmitted")
     assert len(stage.pod_uids("actor")) == 2
     stage.kubectl("scale", "rolloutrun/arithmetic", "--replicas=1")
     stage.until(lambda: len(stage.pod_uids("actor")) == 1, "actors were not scaled down")

@@ -97,8 +97,8 @@ class Reason(Explained):
         "Wait: the run goes on from its anchor when the quota returns.",
     )
     ACTORS_READY = "ActorsReady", "Enough actors sample.", "Nothing."
-    BEYOND_QUOTA = (
-        "BeyondQuota",
+    PARTIALLY_ADMITTED = (
+        "PartiallyAdmitted",
         "More actors are wanted than the queue gave quota for; those it has go on.",
         "Suspend and resume the run to queue for more, or ask for fewer.",
     )
@@ -328,13 +328,13 @@ class Reason(Explained):
         "The API server refuses an object that the operator makes, or keeps failing.",
         "Read the message; it names the object and the server's words.",
     )
-    DEFINITIONS_OUTDATED = (
-        "DefinitionsOutdated",
+    CRD_OUTDATED = (
+        "CRDOutdated",
         "The installed definitions are older than the operator, so that its status is refused.",
         "Upgrade the chart `rollout-crds` (or apply its definitions); the run goes on by itself.",
     )
-    TRACKED_ELSEWHERE = (
-        "TrackedElsewhere",
+    MANAGED_BY_GIT_OPS = (
+        "ManagedByGitOps",
         "`limits.ttlAction` is `DeleteRun`, and a tool that keeps the object would make it again: it stays.",
         "Take the run out of Git or its release, or leave `limits.ttlAction` out.",
     )
@@ -358,8 +358,8 @@ class Reason(Explained):
         "For 3 steps actors and learner were apart by more than `limits.mismatchKlWarn`.",
         "Compare engine version, dtype and sampling settings; see `rollout debug rollout-only`.",
     )
-    RETOKENISED = (
-        "Retokenised",
+    TOKENIZATION_MISMATCH = (
+        "TokenizationMismatch",
         "For 3 steps more samples than `limits.retokenisedWarn` had a text that encodes to other tokens.",
         "Training is right; check what reads the texts, and the model's tokenizer.",
     )
@@ -393,8 +393,8 @@ class Reason(Explained):
         "The operator serves namespaces, so nodes and StorageClasses are not looked at.",
         "Look at pods that stay Pending or Terminating; an operator of the whole cluster sees more.",
     )
-    BACKING_OFF = (
-        "BackingOff",
+    RESTARTING = (
+        "Restarting",
         "A worker has failed and starts again after a pause.",
         "Read its log.",
     )

@@ -42,12 +42,12 @@ def test_a_run_that_asks_for_it_is_deleted_with_all_that_it_had(world):
 )
 def test_a_run_that_stands_in_git_loses_its_children_stays_and_says_why(world, metadata):
     finish(world, **metadata)
-    said = world.wait_for("CleanedUp", "False", "TrackedElsewhere")
+    said = world.wait_for("CleanedUp", "False", "ManagedByGitOps")
     assert next(iter(next(iter(metadata.values())))) in said["message"]
     eventually(lambda: not children(world), "children outlived their time")
     assert runs(world) == {"arithmetic"}
     assert world.condition("Finished")["reason"] == "Succeeded"
-    events = world.kubectl.get("events", "--field-selector=reason=TrackedElsewhere")["items"]
+    events = world.kubectl.get("events", "--field-selector=reason=ManagedByGitOps")["items"]
     assert [one["type"] for one in events] == ["Warning"]
 
     (place, marks), *_ = metadata.items()

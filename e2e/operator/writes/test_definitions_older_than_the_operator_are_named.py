@@ -34,10 +34,10 @@ def test_a_status_that_is_refused_names_the_definitions(bare, puppets, tmp_path)
         with older(bare):
             time.sleep(2)
             world.apply()
-            said = world.wait_for("Stalled", "True", "DefinitionsOutdated")
+            said = world.wait_for("Stalled", "True", "CRDOutdated")
             assert "upgrade the chart rollout-crds" in said["message"]
             assert any(name in said["message"] for name in NEW)
-            events = world.kubectl.get("events", "--field-selector=reason=DefinitionsOutdated")
+            events = world.kubectl.get("events", "--field-selector=reason=CRDOutdated")
             assert len(events["items"]) == 1
             assert "definitions are outdated" in operator.log.read_text()
         world.wait_for("Ready", "True", "Running")

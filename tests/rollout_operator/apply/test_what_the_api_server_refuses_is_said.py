@@ -203,13 +203,13 @@ async def test_definitions_that_lack_a_field_are_named_once_and_the_rest_is_kept
             await one.reconcile()
         one.world.status = {**one.told[-1]}
     assert len(one.told) == 1
-    assert one.stalled()["reason"] == "DefinitionsOutdated"
+    assert one.stalled()["reason"] == "CRDOutdated"
     assert one.stalled()["message"].startswith("upgrade: ")
     assert one.told[0]["startTime"] and one.told[0]["attempt"] == 1
     kinds = {c["type"]: c for c in one.told[0]["conditions"]}
     assert kinds["Ready"]["status"] == "False"
     assert kinds["LearnerReady"]["status"] == "True"
-    assert one.order.count("event DefinitionsOutdated") == 1
+    assert one.order.count("event CRDOutdated") == 1
 
     one.unknown = set()
     await one.reconcile()

@@ -273,7 +273,7 @@ def test_actors_beyond_their_quota_are_refused_by_name():
     world.change(actors={"replicas": 8})
     world.settle()
     assert world.replicas()["actor"] == 3
-    assert world.condition("ActorsReady") == ("False", "BeyondQuota")
+    assert world.condition("ActorsReady") == ("False", "PartiallyAdmitted")
     assert world.condition("Ready") == ("True", "Running")
     world.change(suspend=True)
     drain(world)

@@ -102,10 +102,10 @@ def test_a_tracked_run_loses_its_children_stays_and_says_why_once(seen):
         world.settle()
     assert world.removed
     assert not world.deleted
-    assert world.condition("CleanedUp") == ("False", "TrackedElsewhere")
+    assert world.condition("CleanedUp") == ("False", "ManagedByGitOps")
     assert "Flux keeps this object (label x: y)" in world.message("CleanedUp")
     assert world.condition("Ready") == ("True", "Succeeded")
-    assert world.notes.count("TrackedElsewhere") == 1
+    assert world.notes.count("ManagedByGitOps") == 1
 
 
 def test_a_run_that_is_tracked_no_longer_goes():

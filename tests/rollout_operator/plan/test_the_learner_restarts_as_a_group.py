@@ -98,7 +98,7 @@ def test_later_restarts_wait_longer():
     assert world.incarnation == 4
     world.crash("run-learner-0", 1)
     world.tick()
-    assert world.condition("LearnerReady") == ("False", "BackingOff")
+    assert world.condition("LearnerReady") == ("False", "Restarting")
     assert world.incarnation == 4
     world.now += timedelta(seconds=11)
     world.tick()
@@ -134,7 +134,7 @@ def test_an_incomplete_group_gives_its_devices_back_and_tries_again():
     assert world.condition("Ready") == ("True", "Running")
     assert world.workloads["learner"][0].gang_tries == 1
     assert world.workloads["learner"][0].disruptions == 1
-    assert world.notes == ["Starting", "GangIncomplete", "BackingOff", "Running"]
+    assert world.notes == ["Starting", "GangIncomplete", "Restarting", "Running"]
 
 
 def test_a_silent_node_is_named_and_its_pods_are_forced_away_only_when_it_is_gone():
@@ -212,11 +212,11 @@ def test_a_restart_is_told_once_also_by_an_operator_that_did_not_order_it():
     world.crash("run-learner-0", 1, "boom")
     before = dict(world.status)
     told = notes_of(world.tick())
-    assert ("BackingOff", "incarnation 2") in told
+    assert ("Restarting", "incarnation 2") in told
     world.status = before  # the operator died before it wrote the status
     world.settle(1)
     world.status = before
-    assert ("BackingOff", "incarnation 2") in notes_of(world.plan())
+    assert ("Restarting", "incarnation 2") in notes_of(world.plan())
 
 
 def test_a_suspended_run_says_the_same_at_every_look():
@@ -252,7 +252,7 @@ def test_a_rank_that_was_replaced_while_its_group_waits_is_not_forgotten():
     before = world.incarnation
     world.lose("run-learner-0")
     world.settle(2)
-    assert world.condition("LearnerReady") == ("False", "BackingOff")
+    assert world.condition("LearnerReady") == ("False", "Restarting")
     assert (world.incarnation, "run-learner-0" in world.pods) == (before, True)
     world.settle()
     assert world.incarnation == before + 1

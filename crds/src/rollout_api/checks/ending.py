@@ -28,7 +28,7 @@ def nobody_makes_it_again(run: RolloutRun) -> Iterator[Problem]:
     if run.spec.limits.ttl_action == "DeleteRun" and tracker:
         yield Problem(
             field="spec.limits.ttlAction",
-            reason="TrackedElsewhere",
+            reason="ManagedByGitOps",
             message=f"{tracker} and would make the deleted run again, which would train again",
             fix="leave ttlAction out, or apply the run by hand",
         )

@@ -66,7 +66,7 @@ class StatusWriter:
             return
         log.error("definitions are outdated error=%s", error)
         note = EventSpec(
-            type="Warning", reason=Reason.DEFINITIONS_OUTDATED, message=error.message, key="fields"
+            type="Warning", reason=Reason.CRD_OUTDATED, message=error.message, key="fields"
         )
         await self.poster.post(observed, observed.status.attempt, note)
         await self.send(stored, status)

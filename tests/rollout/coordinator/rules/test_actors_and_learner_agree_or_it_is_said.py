@@ -87,7 +87,7 @@ def test_texts_that_are_not_their_tokens_are_told_of_and_the_run_goes_on(bench):
     assert retokenised(client) == []
     take_retokenised(client, bench, 0.3)
     (told,) = retokenised(client)
-    assert (told.status, told.reason) == (False, "Retokenised")
+    assert (told.status, told.reason) == (False, "TokenizationMismatch")
     assert "limits.retokenisedWarn (0.2)" in told.message
     assert client.status().phase == "Running"
 

@@ -83,5 +83,5 @@ def _frozen(observed: Observed, *, over: bool) -> list[ConditionUpdate]:
         return [*aspects, no(kind, observed.blocked.reason, observed.blocked.message)]
     if over and observed.tracker and _deletes_run(observed):
         message = f"the run is not deleted: {observed.tracker} and would make it again"
-        return [*aspects, no(kind, Reason.TRACKED_ELSEWHERE, message)]
+        return [*aspects, no(kind, Reason.MANAGED_BY_GIT_OPS, message)]
     return aspects

@@ -133,7 +133,7 @@ def _remembered(observed: Observed, group: Group) -> Trouble | None:
     told, ready = observed.status.learner, find_condition(observed, "LearnerReady")
     if told is None or told.incarnation != group.workload.incarnation or ready is None:
         return None
-    if ready.reason != Reason.BACKING_OFF.value or not ready.message.startswith(WAITS):
+    if ready.reason != Reason.RESTARTING.value or not ready.message.startswith(WAITS):
         return None
     return Trouble(message=ready.message.removeprefix(WAITS), disruption=True)
 

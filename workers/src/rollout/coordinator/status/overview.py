@@ -312,7 +312,7 @@ def _of_training(run: RunContext) -> list[Condition]:
             Condition(
                 type="TokensRoundTrip",
                 status=False,
-                reason=Reason.RETOKENISED,
+                reason=Reason.TOKENIZATION_MISMATCH,
                 message=text.message,
             )
         )

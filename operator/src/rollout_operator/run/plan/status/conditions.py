@@ -94,7 +94,7 @@ def _held_back(observed: Observed, wanted: int, message: str) -> ConditionUpdate
         message += f"; {wanted} are wanted, the runtime allows {running}"
         return no(kind, Reason.CEILING_EXCEEDED, message)
     message += f"; {wanted} are wanted, the queue gave quota for {running}"
-    return no(kind, Reason.BEYOND_QUOTA, message)
+    return no(kind, Reason.PARTIALLY_ADMITTED, message)
 
 
 def learner_condition(
@@ -112,9 +112,9 @@ def learner_condition(
         if group.trouble is None:
             message = "the group is tried again; its devices had been given back"
             return no(kind, Reason.LEARNER_NOT_READY, message)
-        return no(kind, Reason.BACKING_OFF, f"the group starts anew: {group.trouble.message}")
+        return no(kind, Reason.RESTARTING, f"the group starts anew: {group.trouble.message}")
     if group.trouble is not None:
-        return no(kind, Reason.BACKING_OFF, f"{WAITS}{group.trouble.message}")
+        return no(kind, Reason.RESTARTING, f"{WAITS}{group.trouble.message}")
     count = sum(pod.ready for pod in group.pods)
     told = observed.status.learner.incarnation if observed.status.learner else 0
     if group.complete or (group.was_complete and len(group.pods) == group.num_wanted):

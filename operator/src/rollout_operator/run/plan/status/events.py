@@ -62,10 +62,10 @@ def _notes(
     yield from _partings(before, now.get(ConditionType.REWARD_HOLDS.value))
     if (incarnation := _restarted(observed, after)) is not None:
         learner = now.get("LearnerReady", {})
-        told = learner.get("reason") == Reason.BACKING_OFF.value
+        told = learner.get("reason") == Reason.RESTARTING.value
         message = learner["message"] if told else "the learner's group has started anew"
         key = f"incarnation {incarnation}"
-        yield EventSpec(type="Warning", reason=Reason.BACKING_OFF, message=message, key=key)
+        yield EventSpec(type="Warning", reason=Reason.RESTARTING, message=message, key=key)
 
 
 def _setbacks(

@@ -25,8 +25,8 @@ def plan_outdated(observed: Observed, message: str, now: datetime) -> Status | N
     kept = read_conditions(observed.status.conditions, Reason.PENDING)
     aspects = [
         *(one for one in kept if one.type not in _SAID),
-        no(ConditionType.READY, Reason.DEFINITIONS_OUTDATED, message),
-        yes(ConditionType.STALLED, Reason.DEFINITIONS_OUTDATED, message),
+        no(ConditionType.READY, Reason.CRD_OUTDATED, message),
+        yes(ConditionType.STALLED, Reason.CRD_OUTDATED, message),
     ]
     said = stamp(aspects, observed.status.conditions, observed.generation, now)
     return own_part({**before, "observedGeneration": observed.generation, "conditions": said})
@@ -35,6 +35,6 @@ def plan_outdated(observed: Observed, message: str, now: datetime) -> Status | N
 def _said_already(observed: Observed) -> bool:
     """Whatever field is named now: the API server names them in any order."""
     stalled = find_condition(observed, ConditionType.STALLED.value)
-    reason = Reason.DEFINITIONS_OUTDATED.value
+    reason = Reason.CRD_OUTDATED.value
     fresh = observed.status.observed_generation == observed.generation
     return fresh and stalled is not None and stalled.reason == reason
