@@ -3,7 +3,7 @@
 import pytest
 from author_runs import build_config, write_environment
 
-from rollout.coordinator.build import ConfigTuning
+from rollout.coordinator.build import ConfigResolver
 from rollout.errors import SpecError
 from rollout_api.checks import check_document
 from rollout_api.checks.facts import Facts
@@ -56,10 +56,12 @@ def test_a_run_of_a_cluster_begins_with_it(uri):
 @pytest.mark.parametrize("uri", PLACES)
 def test_a_living_run_is_given_it(uri, tmp_path):
     config = build_config(write_environment(tmp_path, "return []"))
-    tuning = ConfigTuning(config=config.model_copy(update={"authentication": ACCOUNTS}), rows=None)
+    resolver = ConfigResolver(
+        config=config.model_copy(update={"authentication": ACCOUNTS}), rows=None
+    )
     asked = Tracking.model_validate({"mlflow": {"uri": uri}})
     with pytest.raises(SpecError, match=r"tracking\[0\]\.mlflow\.uri"):
-        tuning.trackers(LiveSettings(tracking=(asked,)))
+        resolver.trackers(LiveSettings(tracking=(asked,)))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 

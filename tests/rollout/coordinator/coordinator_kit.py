@@ -16,7 +16,7 @@ from rollout.coordinator.plan import EvaluationPlan, RunPlan
 from rollout.coordinator.server.callers import Callers, SecretCallers
 from rollout.coordinator.server.in_process import serve_in_process
 from rollout.coordinator.server.load import Load
-from rollout.coordinator.settings import StepsTuning, Tuning
+from rollout.coordinator.settings import SettingsResolver, StepsResolver
 from rollout.ledger.records import Limits, RunIdentity
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
@@ -101,7 +101,10 @@ class Bench:
         (folder / "snapshots").mkdir(exist_ok=True)
 
     def start(
-        self, plan: RunPlan = PLAN, limits: Limits | None = None, tuning: Tuning | None = None
+        self,
+        plan: RunPlan = PLAN,
+        limits: Limits | None = None,
+        resolver: SettingsResolver | None = None,
     ) -> CoordinatorClient:
         self.stop()
 
@@ -114,7 +117,7 @@ class Bench:
                 Rows(),
                 snapshots=self.folder / "snapshots",
                 summarise=accuracy,
-                tuning=tuning or StepsTuning(begun=plan, opened=[self.tracker]),
+                resolver=resolver or StepsResolver(begun=plan, opened=[self.tracker]),
             )
             return self.coordinator
 

@@ -16,7 +16,7 @@ from plans import changed
 
 from rollout.coordinator.context import Stuck
 from rollout.coordinator.plan import Gate
-from rollout.coordinator.settings import StepsTuning
+from rollout.coordinator.settings import StepsResolver
 
 
 class EventsRecorder(Recorder):
@@ -39,7 +39,7 @@ GATED = replace(HELDOUT, gate=Gate(metric="accuracy", lower_bound=0.9, fails=Tru
 
 def play(bench, recorder, **changes):
     plan = changed(PLAN, evaluations=(GATED,), **changes)
-    client = bench.start(plan, tuning=StepsTuning(begun=plan, opened=[recorder]))
+    client = bench.start(plan, resolver=StepsResolver(begun=plan, opened=[recorder]))
     learner = FakeLearner(client, bench.store)
     actor = FakeActor(client, reward=lambda task, sample: 0.5 if task.kind == "eval" else 1.0)
     run_to_end(actor, learner)
@@ -67,7 +67,7 @@ def test_another_life_of_the_same_attempt_says_the_same_again_and_another_attemp
     play(bench, first, attempt=1)
     for recorder, attempt in ((second, 1), (third, 2)):
         plan = changed(PLAN, evaluations=(GATED,), attempt=attempt)
-        bench.start(plan, tuning=StepsTuning(begun=plan, opened=[recorder]))
+        bench.start(plan, resolver=StepsResolver(begun=plan, opened=[recorder]))
         bench.stop()
 
     assert second.events.keys() <= first.events.keys()
@@ -78,7 +78,7 @@ def test_another_life_of_the_same_attempt_says_the_same_again_and_another_attemp
 
 def test_a_run_that_is_stuck_says_who_holds_it_up(bench):
     recorder = EventsRecorder()
-    bench.start(tuning=StepsTuning(begun=PLAN, opened=[recorder]))
+    bench.start(resolver=StepsResolver(begun=PLAN, opened=[recorder]))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     bench.coordinator.run.stuck = Stuck(worker="actor-1", message="nothing has moved", at=at)
     bench.stop()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rollout.environments.adapters import verifiers, verifiers_host
 from rollout.environments.adapters.verifiers import Verifiers, build_config, merge, split_of
-from rollout.environments.adapters.verifiers_host import OUTSIDE, Played, read_episode
+from rollout.environments.adapters.verifiers_host import OUTSIDE, HarnessOutcome, read_episode
 from rollout.environments.plugin import wrap_class
 from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.turns import Action
@@ -31,7 +31,10 @@ class Host:
     """Asks ``turns`` times over HTTP in a thread, then says ``played``."""
 
     def __init__(self, turns=1, played=None, keys=None):
-        self.turns, self.played = turns, played or Played(kind="agent-completed", reward=1.0)
+        self.turns, self.played = (
+            turns,
+            played or HarnessOutcome(kind="agent-completed", reward=1.0),
+        )
         self.tasks = [task(n) for n in range(60)]
         self.pool = ThreadPoolExecutor(2)
         self.statuses = []
@@ -39,16 +42,16 @@ class Host:
     def load(self, config):
         return self.tasks
 
-    def play(self, config, task, seat) -> Future[Played]:
-        return self.pool.submit(self._chat, task.data.prompt_text, seat)
+    def play(self, config, task, endpoint) -> Future[HarnessOutcome]:
+        return self.pool.submit(self._chat, task.data.prompt_text, endpoint)
 
-    def _chat(self, prompt, seat):
+    def _chat(self, prompt, endpoint):
         said = [{"role": "user", "content": prompt}]
         for _ in range(self.turns):
             reply = httpx.post(
-                seat.url + "/chat/completions",
+                endpoint.url + "/chat/completions",
                 json={"model": "policy", "messages": said},
-                headers={"x-api-key": seat.key},
+                headers={"x-api-key": endpoint.key},
                 timeout=20,
             )
             self.statuses.append(reply.status_code)
@@ -96,7 +99,7 @@ async def test_each_request_of_a_harness_is_a_turn(host):
     ("owner", "error"), [("infrastructure", InfrastructureError), ("task", DataError)]
 )
 async def test_an_end_that_is_not_the_policys_is_raised_as_its_owners(host, owner, error):
-    host(played=Played(kind="failed", owner=owner, detail="SandboxError: gone"))
+    host(played=HarnessOutcome(kind="failed", owner=owner, detail="SandboxError: gone"))
     env = begun()
     await env.start()
 

@@ -29,7 +29,7 @@ from rollout_operator.snapshot.permitted import check_errand
 log = logging.getLogger(__name__)
 
 WORDS_MAX = 600
-Trouble = tuple[Reason, str]
+ReasonMessage = tuple[Reason, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Errands:
     store: Store
     platform: Callable[[], Platform]
 
-    def find_runtime(self, wanted: RuntimeRef, namespace: str) -> RuntimeSpec | Trouble:
+    def find_runtime(self, wanted: RuntimeRef, namespace: str) -> RuntimeSpec | ReasonMessage:
         """The runtime that reaches the store, or why there is none."""
         inside = wanted.kind == "RolloutRuntime"
         key = Key(namespace=namespace if inside else "", name=wanted.name, kind=wanted.kind)
@@ -58,7 +58,7 @@ class Errands:
         owner = JobOwner(kind=SNAPSHOT, namespace=stored.key.namespace, uid=stored.uid)
         return await Jobs(client=self.client).look(owner, job)
 
-    async def start(self, errand: Errand) -> Trouble | None:
+    async def start(self, errand: Errand) -> ReasonMessage | None:
         """Make account and Job; what refuses them, in words. Raises KubeError for what passes."""
         try:
             for manifest in (build_account(errand), build_job(errand)):

@@ -19,9 +19,9 @@ from coordinator_kit import (
 from plans import changed
 from pod_kit import build_config
 
-from rollout.coordinator.build import ConfigTuning
+from rollout.coordinator.build import ConfigResolver
 from rollout.coordinator.rows import build_rows
-from rollout.coordinator.settings import Tuned
+from rollout.coordinator.settings import ResolvedSettings
 from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -205,13 +205,13 @@ def test_what_workers_do_not_know_waits_for_the_next_attempt(change):
 
 def test_snapshots_and_limits_reach_the_plan(tmp_path):
     config = build_config(tmp_path)
-    tuning = ConfigTuning(config=config, rows=build_rows(config))
-    begun = tuning.plan(LiveSettings())
-    assert isinstance(begun, Tuned)
+    resolver = ConfigResolver(config=config, rows=build_rows(config))
+    begun = resolver.plan(LiveSettings())
+    assert isinstance(begun, ResolvedSettings)
     plain = json.loads(live_part(config.spec).model_dump_json(exclude_none=True))
     plain["snapshots"] |= {"everySteps": 2, "keepLast": 9, "onPreemption": "SnapshotIfTime"}
     plain["limits"] |= {"sampleSeconds": 77, "sampleAttempts": 2, "mismatchKlStop": "0.5"}
-    plan = tuning.plan(LiveSettings.model_validate(plain)).plan
+    plan = resolver.plan(LiveSettings.model_validate(plain)).plan
     assert (
         plan.snapshots.anchor_every_steps,
         plan.snapshots.anchors_kept,
@@ -231,7 +231,7 @@ def test_the_learner_hears_how_often_to_save(bench):
     assert learner.ask().anchor_every_steps == 4
 
 
-class Tuner:
+class AttemptsResolver:
     """Opens a tracker whenever it is asked to."""
 
     def __init__(self, plan):
@@ -239,7 +239,7 @@ class Tuner:
 
     def plan(self, live):
         del live
-        return Tuned(plan=self.begun)
+        return ResolvedSettings(plan=self.begun)
 
     def trackers(self, live):
         del live
@@ -247,22 +247,22 @@ class Tuner:
         return (self.opened[-1],)
 
 
-class TryTuner(Tuner):
+class TryResolver(AttemptsResolver):
     """Knows how often a sample is tried."""
 
     def plan(self, live):
         tries = (
             self.begun.limits.attempts_max if live.limits is None else live.limits.sample_attempts
         )
-        return Tuned(plan=changed(self.begun, attempts_max=tries))
+        return ResolvedSettings(plan=changed(self.begun, attempts_max=tries))
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_how_often_a_sample_is_tried_changes_in_the_ledger_too(bench, restarted):
-    client = bench.start(PLAN, tuning=TryTuner(PLAN))
+    client = bench.start(PLAN, resolver=TryResolver(PLAN))
     client.call(routes.SETTINGS, settings(2, limits={"sampleAttempts": 1}))
     if restarted:
-        client = bench.start(PLAN, tuning=TryTuner(PLAN))
+        client = bench.start(PLAN, resolver=TryResolver(PLAN))
     FakeLearner(client, bench.store)
     actor = FakeActor(client)
     task = actor.claim(tasks_max=1).tasks[0]
@@ -271,8 +271,8 @@ def test_how_often_a_sample_is_tried_changes_in_the_ledger_too(bench, restarted)
 
 
 def test_trackers_change_without_a_restart_and_lose_no_step(bench):
-    tuner = Tuner(PLAN)
-    client = bench.start(PLAN, tuning=tuner)
+    resolver = AttemptsResolver(PLAN)
+    client = bench.start(PLAN, resolver=resolver)
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     actor.work()
     learner.commit(learner.ask())
@@ -281,16 +281,16 @@ def test_trackers_change_without_a_restart_and_lose_no_step(bench):
     run_to_end(actor, learner)
     learner.finish()
     wait_for_outcome(client)
-    assert len(tuner.opened) == 2
-    seen = [step for tracker in tuner.opened for step, _ in tracker.seen]
+    assert len(resolver.opened) == 2
+    seen = [step for tracker in resolver.opened for step, _ in tracker.seen]
     assert seen == [0, 1, 2, 3]
 
 
 def test_trackers_are_those_that_the_settings_name(tmp_path):
     config = build_config(tmp_path)
-    tuning = ConfigTuning(config=config, rows=build_rows(config))
-    (only,) = tuning.trackers(LiveSettings())
-    two = tuning.trackers(LiveSettings.model_validate({"tracking": [{"tensorboard": {}}]}))
+    resolver = ConfigResolver(config=config, rows=build_rows(config))
+    (only,) = resolver.trackers(LiveSettings())
+    two = resolver.trackers(LiveSettings.model_validate({"tracking": [{"tensorboard": {}}]}))
     assert len(two) == 2
     for tracker in (only, *two):
         tracker.close()

@@ -14,7 +14,7 @@ from coordinator_kit import (
 from plans import changed
 
 from cluster.control.ports import find_free_port
-from rollout.coordinator.settings import StepsTuning
+from rollout.coordinator.settings import StepsResolver
 from rollout.errors import CoordinatorError, DataError, LedgerFull
 from rollout.protocol.auth import token_for
 from rollout.protocol.client import CoordinatorClient
@@ -144,8 +144,8 @@ def test_a_tracker_that_recovers_is_in_the_status_no_more(bench):
             return trouble["FollowingRecorder"]
 
     bench.tracker.log = down_at_first
-    tuning = StepsTuning(begun=PLAN, opened=[bench.tracker, FollowingRecorder()])
-    client = bench.start(tuning=tuning)
+    resolver = StepsResolver(begun=PLAN, opened=[bench.tracker, FollowingRecorder()])
+    client = bench.start(resolver=resolver)
     actor, learner = FakeActor(client), FakeLearner(client, bench.store)
     seen = wait_for_trouble(client, "wandb is unreachable")
     assert "the queue is gone" in seen

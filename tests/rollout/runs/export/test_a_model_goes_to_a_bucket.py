@@ -13,14 +13,14 @@ from rollout.cli.main import app
 from rollout.errors import PlaceUnreachable, RolloutError, SpecError
 from rollout.objects.bucket_files import BucketFiles, open_bucket_files
 from rollout.objects.retry import Patience, Refused
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export
 from rollout.runs.export.show import show_model
 from rollout.runs.export.upload import HEADS, MARKER, export_to_bucket
 from rollout.runs.pipeline import LINEAGE_FILE
 
-NEWEST = Export(wanted=Wanted())
-SHARDED = Export(wanted=Wanted(), shard_bytes=20_000)
+NEWEST = Export(selector=VersionSelector())
+SHARDED = Export(selector=VersionSelector(), shard_bytes=20_000)
 
 
 class FilesInMemory:
@@ -126,7 +126,7 @@ def test_other_weights_are_not_mixed_with_those_that_are_there(run, remote):
     export_to_bucket(run.folder, opened(remote), NEWEST)
     before = dict(remote.files)
     with pytest.raises(SpecError, match="holds the full weights of run tiny, step 1"):
-        export_to_bucket(run.folder, opened(remote), Export(wanted=Wanted(step=0)))
+        export_to_bucket(run.folder, opened(remote), Export(selector=VersionSelector(step=0)))
     assert remote.files == before
 
 
@@ -136,7 +136,7 @@ def test_an_export_that_was_begun_with_other_weights_is_not_gone_on_with(run, re
         export_to_bucket(run.folder, opened(remote), SHARDED)
     remote.left = 10**6
     with pytest.raises(SpecError, match="an export of something else was begun there"):
-        export_to_bucket(run.folder, opened(remote), Export(wanted=Wanted(step=0)))
+        export_to_bucket(run.folder, opened(remote), Export(selector=VersionSelector(step=0)))
 
 
 def test_a_file_that_is_missing_is_named(run, remote):

@@ -13,16 +13,16 @@ from export_kit import flip, make_run, moved, train
 
 from rollout.errors import NoSpace, ObjectDamaged, PlaceUnreachable, SpecError, StoreError
 from rollout.runs.export import writing
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export, export_model
 from rollout.runs.export.lineage import read_lineage
 from rollout.runs.export.show import show_model
 
-NEWEST = Export(wanted=Wanted())
+NEWEST = Export(selector=VersionSelector())
 KILLS = """
 import os, sys
 from pathlib import Path
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export, export_model
 from rollout.runs.export.show import show_model
 from rollout.weights import shards
@@ -42,7 +42,7 @@ def export(kill_at):
     sys.addaudithook(meet)
     digest = shards.digest_raw
     shards.digest_raw = lambda info, bits: (sys.audit("tensor"), digest(info, bits))[1]
-    export_model(run, target, Export(wanted=Wanted(), shard_bytes=20_000))
+    export_model(run, target, Export(selector=VersionSelector(), shard_bytes=20_000))
 
 def is_whole():
     return show_model(target).damage == ()
@@ -59,7 +59,7 @@ while True:
     if code == 0:
         break
     if target.exists():
-        export_model(run, target, Export(wanted=Wanted()))
+        export_model(run, target, Export(selector=VersionSelector()))
     kills += 1
     if target.exists():
         for path in target.iterdir():
@@ -127,9 +127,11 @@ def test_other_weights_are_not_written_over(run, tmp_path):
     export_model(run.folder, tmp_path / "out", NEWEST)
 
     with pytest.raises(SpecError, match="holds the full weights of run tiny, step 1, in Float32"):
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(step=0)))
+        export_model(run.folder, tmp_path / "out", Export(selector=VersionSelector(step=0)))
     with pytest.raises(SpecError, match="name another folder"):
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), dtype="BFloat16"))
+        export_model(
+            run.folder, tmp_path / "out", Export(selector=VersionSelector(), dtype="BFloat16")
+        )
 
 
 def test_these_very_weights_with_a_changed_byte_are_not_called_whole(run, tmp_path):
@@ -237,7 +239,9 @@ def test_one_tensor_is_in_memory_at_a_time(tmp_path, base_model):
     run = make_run(tmp_path, base_model, [weights, moved(weights, 1.0)])
     tracemalloc.start()
     try:
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), dtype="BFloat16"))
+        export_model(
+            run.folder, tmp_path / "out", Export(selector=VersionSelector(), dtype="BFloat16")
+        )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -11,7 +11,7 @@ from export_kit import GRPO, LORA, FakeRun, make_run, moved, train
 
 from rollout.models.files import default_cache_dir
 from rollout.models.resolve import resolve_model
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export, export_model
 
 pytestmark = [
@@ -59,13 +59,13 @@ def test_vllm_gives_the_logprobs_of_the_model_and_of_the_adapter(tmp_path):
     model, adapter = tmp_path / "model", tmp_path / "adapter"
     weights = {name: 3 * tensor for name, tensor in train(base_model).weights.items()}
     full = make_run(tmp_path, base_model, [moved(weights, 0.1), weights])
-    sharded = Export(wanted=Wanted(), shard_bytes=200_000)
+    sharded = Export(selector=VersionSelector(), shard_bytes=200_000)
     export_model(full.folder, model, sharded)
     spec = {"train": GRPO, "model": {"lora": LORA}}
     adapted, learned = FakeRun(tmp_path / "runs" / "b-1", model, spec=spec), train(model, lora=True)
     adapted.begin(weights)
     adapted.commit(learned.weights, masters=learned.masters)
-    export_model(adapted.folder, adapter, Export(wanted=Wanted()))
+    export_model(adapted.folder, adapter, Export(selector=VersionSelector()))
 
     quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     own = {"VLLM_CACHE_ROOT": str(default_cache_dir() / "vllm"), "TORCH_COMPILE_DISABLE": "1"}

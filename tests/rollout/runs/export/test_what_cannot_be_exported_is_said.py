@@ -14,14 +14,14 @@ from rollout.cli.main import app
 from rollout.errors import RolloutError, SpecError
 from rollout.ledger.views import EvaluationView
 from rollout.runs.export.card import render_card
-from rollout.runs.export.choose import Wanted, choose, list_stored
+from rollout.runs.export.choose import VersionSelector, choose, list_stored
 from rollout.runs.export.describe import describe_run
 from rollout.runs.export.export import Export, export_model
 from rollout.runs.export.lineage import encode_lineage, parse_lineage
 from rollout.weights.digest import digest_tensors, load_weights
 from rollout.weights.publisher import Publisher
 
-NEWEST = Export(wanted=Wanted())
+NEWEST = Export(selector=VersionSelector())
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def weights(base_model):
 
 
 def at(step, **more):
-    return Export(wanted=Wanted(step=step), **more)
+    return Export(selector=VersionSelector(step=step), **more)
 
 
 def exported(run, target, export=NEWEST):
@@ -47,7 +47,7 @@ def test_the_newest_a_step_or_the_best_is_exported(tmp_path, base_model, weights
     assert exported(run, tmp_path / "newest") == (3, digests[3])
     assert exported(run, tmp_path / "one", at(1)) == (1, digests[1])
     assert exported(run, tmp_path / "first", at(0)) == (0, digests[0])
-    best = Export(wanted=Wanted(best=True))
+    best = Export(selector=VersionSelector(best=True))
     assert exported(run, tmp_path / "best", best) == (2, digests[2])
 
 
@@ -109,13 +109,13 @@ def test_a_step_that_was_not_taken_and_a_best_that_was_not_chosen_are_refused(
     with pytest.raises(SpecError, match="step 7: run tiny-1 has committed steps 1 to 1"):
         export_model(run.folder, tmp_path / "out", at(7))
     with pytest.raises(SpecError, match="no snapshot 'Best'"):
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(best=True)))
+        export_model(run.folder, tmp_path / "out", Export(selector=VersionSelector(best=True)))
 
 
 def test_merging_needs_an_adapter_and_an_adapter_alone_an_anchor(tmp_path, base_model, weights):
     run = make_run(tmp_path, base_model, [weights, weights])
     with pytest.raises(SpecError, match="--merge: run tiny trains all weights"):
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), merge=True))
+        export_model(run.folder, tmp_path / "out", Export(selector=VersionSelector(), merge=True))
     spec = {**run.spec, "model": {"lora": LORA}}
     adapted = FakeRun(tmp_path / "runs" / "adapted-1", base_model, spec=spec)
     adapted.begin(weights)
@@ -124,7 +124,9 @@ def test_merging_needs_an_adapter_and_an_adapter_alone_an_anchor(tmp_path, base_
         SpecError, match="of step 1 the merged weights only; name another step, or --merge"
     ):
         export_model(adapted.folder, tmp_path / "out", NEWEST)
-    assert exported(adapted, tmp_path / "out", Export(wanted=Wanted(), merge=True))[0] == 1
+    assert (
+        exported(adapted, tmp_path / "out", Export(selector=VersionSelector(), merge=True))[0] == 1
+    )
 
 
 def test_an_adapter_of_another_model_is_not_merged(tmp_path, base_model, weights):
@@ -137,7 +139,7 @@ def test_an_adapter_of_another_model_is_not_merged(tmp_path, base_model, weights
     )
 
     with pytest.raises(RolloutError, match=r"changes model\.layers\.9\.mlp\.up_proj\.weight"):
-        export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), merge=True))
+        export_model(run.folder, tmp_path / "out", Export(selector=VersionSelector(), merge=True))
 
 
 def test_a_run_that_was_moved_with_its_model_is_exported(tmp_path, base_model, weights):
@@ -253,7 +255,7 @@ def test_what_was_measured_of_these_weights_goes_with_them(tmp_path, base_model,
         (run := make_run(tmp_path, base_model, [weights, weights])).config,
         run.folder,
         run.store,
-        Wanted(),
+        VersionSelector(),
     )
     numbers = {"value": 0.5, "low": 0.25, "high": 0.75}
     summary = {"accuracy": numbers, "length": {"value": float("nan")}, "dropped": False}

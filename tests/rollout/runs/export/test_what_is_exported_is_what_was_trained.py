@@ -7,12 +7,12 @@ import torch
 from export_kit import GRPO, LORA, RM, VLLM, FakeRun, train
 from safetensors.torch import load_file
 
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export, export_model
 from rollout.weights.digest import digest_tensors
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
-NEWEST = Export(wanted=Wanted())
+NEWEST = Export(selector=VersionSelector())
 
 
 def logits(model) -> torch.Tensor:
@@ -44,7 +44,9 @@ def test_transformers_loads_the_learners_own_parameters(tmp_path, base_model, dt
     from transformers import AutoModelForCausalLM
 
     run, trained = learned(tmp_path, base_model, dtype=dtype)
-    export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), shard_bytes=shard_bytes))
+    export_model(
+        run.folder, tmp_path / "out", Export(selector=VersionSelector(), shard_bytes=shard_bytes)
+    )
 
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
@@ -75,7 +77,9 @@ def test_the_digest_of_the_folder_is_that_of_the_runs_version(tmp_path, base_mod
 def test_another_number_format_is_the_cast_of_torch(tmp_path, base_model):
     run, trained = learned(tmp_path, base_model)
 
-    exported = export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), dtype="BFloat16"))
+    exported = export_model(
+        run.folder, tmp_path / "out", Export(selector=VersionSelector(), dtype="BFloat16")
+    )
 
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert all(torch.equal(found[n], t.to(torch.bfloat16)) for n, t in trained.weights.items())
@@ -126,7 +130,7 @@ def test_a_merged_adapter_is_the_model_that_the_learner_computes_with(
     dense = train(base_model, lora=True, dtype=dtype).weights
 
     lineage = export_model(
-        run.folder, tmp_path / "out", Export(wanted=Wanted(), merge=True)
+        run.folder, tmp_path / "out", Export(selector=VersionSelector(), merge=True)
     ).lineage
 
     found = load_file(tmp_path / "out" / "model.safetensors")
@@ -151,7 +155,7 @@ def test_a_base_in_several_files_is_merged_with(tmp_path, base_model):
         write_shards(split, as_stored(weights, "F32"), stem="model", size_max=10_000)
     run, _ = learned(tmp_path, split, lora=True, served=True)
 
-    export_model(run.folder, tmp_path / "out", Export(wanted=Wanted(), merge=True))
+    export_model(run.folder, tmp_path / "out", Export(selector=VersionSelector(), merge=True))
 
     found = load_file(tmp_path / "out" / "model.safetensors")
     for name, tensor in train(base_model, lora=True).weights.items():

@@ -41,7 +41,7 @@ from rollout.coordinator.rows import DataRows, build_rows, code_folders, train_o
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.rules.retention import objects_in, objects_of
-from rollout.coordinator.settings import SteadyTuning, Tuned, Tuning
+from rollout.coordinator.settings import ResolvedSettings, SettingsResolver, SteadyResolver
 from rollout.data.cursor import total
 from rollout.errors import RolloutError, SpecError
 from rollout.evaluations.statistics import summarise
@@ -92,7 +92,7 @@ async def open_from_config(
         opened_run.rows,
         snapshots=snapshots,
         summarise=opened_run.summarise,
-        tuning=opened_run.tuning,
+        resolver=opened_run.resolver,
     )
     opened.run.packer = packer
     opened.run.results = opened_run.results
@@ -122,7 +122,7 @@ class _Work:
     plan: RunPlan
     rows: TaskRows
     summarise: Summarise
-    tuning: Tuning
+    resolver: SettingsResolver
     results: ResultsWriter | None = None
 
 
@@ -132,7 +132,7 @@ def _open_training(config: WorkerConfig) -> _Work:
         plan=build_plan(config, rows),
         rows=rows,
         summarise=summarise,
-        tuning=ConfigTuning(config=config, rows=rows),
+        resolver=ConfigResolver(config=config, rows=rows),
     )
 
 
@@ -143,7 +143,7 @@ def _open_batch_run(config: WorkerConfig) -> _Work:
         plan=plan,
         rows=rows,
         summarise=no_summary,
-        tuning=SteadyTuning(begun=plan),
+        resolver=SteadyResolver(begun=plan),
         results=build_results_writer(config, rows),
     )
 
@@ -155,7 +155,7 @@ def _open_evaluation_run(config: WorkerConfig) -> _Work:
         plan=plan,
         rows=rows,
         summarise=summarise,
-        tuning=SteadyTuning(begun=plan, open_trackers=partial(open_trackers, config)),
+        resolver=SteadyResolver(begun=plan, open_trackers=partial(open_trackers, config)),
     )
 
 
@@ -167,17 +167,17 @@ _OPENING: dict[str, Callable[[WorkerConfig], _Work]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigTuning:
+class ConfigResolver:
     """What live settings mean for the run of this configuration."""
 
     config: WorkerConfig
     rows: DataRows
 
-    def plan(self, live: LiveSettings) -> Tuned:
+    def plan(self, live: LiveSettings) -> ResolvedSettings:
         """The plan under these settings. Raises SpecError."""
         spec, deferred = with_live(self.config.spec, live)
         config = self.config.model_copy(update={"spec": spec})
-        return Tuned(plan=build_plan(config, self.rows), deferred=deferred)
+        return ResolvedSettings(plan=build_plan(config, self.rows), deferred=deferred)
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
         """The trackers that these settings name. Raises SpecError."""

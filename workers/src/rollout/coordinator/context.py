@@ -16,7 +16,7 @@ from rollout.coordinator.rules.autoscaling import ScaleState
 from rollout.coordinator.rules.batch_selection import is_exhausted
 from rollout.coordinator.rules.evidence import EvidenceState
 from rollout.coordinator.rules.recall_state import RecallState
-from rollout.coordinator.settings import Tuning
+from rollout.coordinator.settings import SettingsResolver
 from rollout.coordinator.state import RunState
 from rollout.errors import CoordinatorError, LedgerError, LedgerFull, NotStored, StoreError
 from rollout.ledger.contract import Ledger
@@ -234,7 +234,7 @@ class RunContext:
     state: RunState
     snapshots: Path
     summarise: Summarise
-    tuning: Tuning
+    resolver: SettingsResolver
     trackers: Sequence[Tracker] = ()
     clock: Callable[[], float] = time.monotonic
     started_at: float = 0.0

@@ -31,7 +31,7 @@ from rollout.coordinator.evidence import keep_rest
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.evidence import restore
 from rollout.coordinator.sandboxes import calls as sandboxes
-from rollout.coordinator.settings import StepsTuning, Tuning, choose_settings
+from rollout.coordinator.settings import SettingsResolver, StepsResolver, choose_settings
 from rollout.coordinator.state import build_state
 from rollout.errors import (
     CoordinatorError,
@@ -178,27 +178,27 @@ async def open_coordinator(
     snapshots: Path,
     summarise: Summarise,
     clock: Callable[[], float] | None = None,
-    tuning: Tuning | None = None,
+    resolver: SettingsResolver | None = None,
 ) -> Coordinator:
     """A coordinator that goes on where the ledger stands, under the live settings that it was given last.
 
-    ``tuning`` says what those mean and opens the trackers. Raises LedgerError, and SpecError for settings
+    ``resolver`` says what those mean and opens the trackers. Raises LedgerError, and SpecError for settings
     that this run's configuration does not take any more.
     """
     stored = await ledger.load()
     settings = stored.settings
     generation, wanted = choose_settings(settings, plan.generation)
-    tuning = tuning or StepsTuning(begun=plan)
+    resolver = resolver or StepsResolver(begun=plan)
     run = RunContext(
-        plan=tuning.plan(wanted).plan,
+        plan=resolver.plan(wanted).plan,
         ledger=ledger,
         store=store,
         rows=RowCache(rows),
         state=build_state(stored, pools_rewards=plan.train.pools_rewards),
         snapshots=snapshots,
         summarise=summarise,
-        tuning=tuning,
-        trackers=await asyncio.to_thread(tuning.trackers, wanted),
+        resolver=resolver,
+        trackers=await asyncio.to_thread(resolver.trackers, wanted),
         group=LearnerGroup(
             uid=plan.uid, size=plan.learner.nodes, incarnation=int(settings.get("group", 0))
         ),

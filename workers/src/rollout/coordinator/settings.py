@@ -1,6 +1,6 @@
 """Live settings: from the document that the operator sent to the plan that a coordinator works with.
 
-What they mean for a run is decided by a ``Tuning``, which knows the configuration that the run began with.
+What they mean for a run is decided by a ``SettingsResolver``, which knows the configuration that the run began with.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rollout_api.fields.live import LiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class ResolvedSettings:
     """A plan under live settings, and what of them has to wait for the next run attempt."""
 
     plan: RunPlan
     deferred: tuple[str, ...] = ()
 
 
-class Tuning(Protocol):
+class SettingsResolver(Protocol):
     """From live settings to what a coordinator works with. Called outside the event loop."""
 
-    def plan(self, live: LiveSettings) -> Tuned:
+    def plan(self, live: LiveSettings) -> ResolvedSettings:
         """The plan. Raises SpecError."""
         ...
 
@@ -38,19 +38,19 @@ class Tuning(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsTuning:
+class StepsResolver:
     """Of a run without a configuration: nothing but the number of steps can change."""
 
     begun: RunPlan
     opened: Sequence[Tracker] = ()
 
-    def plan(self, live: LiveSettings) -> Tuned:
+    def plan(self, live: LiveSettings) -> ResolvedSettings:
         """More steps, never fewer."""
         wanted, before = live.max_steps, self.begun.train.steps_max
         if wanted is None or (before is not None and wanted < before):
-            return Tuned(plan=self.begun)
+            return ResolvedSettings(plan=self.begun)
         train = replace(self.begun.train, steps_max=wanted)
-        return Tuned(plan=replace(self.begun, train=train))
+        return ResolvedSettings(plan=replace(self.begun, train=train))
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
         """Those that the run began with."""
@@ -64,18 +64,18 @@ def _no_trackers(live: LiveSettings) -> Sequence[Tracker]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteadyTuning:
+class SteadyResolver:
     """Of a run without steps: the tries of a row can change, and the trackers where it has some."""
 
     begun: RunPlan
     open_trackers: Callable[[LiveSettings], Sequence[Tracker]] = _no_trackers
 
-    def plan(self, live: LiveSettings) -> Tuned:
+    def plan(self, live: LiveSettings) -> ResolvedSettings:
         """The plan under these settings."""
         if live.limits is None:
-            return Tuned(plan=self.begun)
+            return ResolvedSettings(plan=self.begun)
         limits = replace(self.begun.limits, attempts_max=live.limits.sample_attempts)
-        return Tuned(plan=replace(self.begun, limits=limits))
+        return ResolvedSettings(plan=replace(self.begun, limits=limits))
 
     def trackers(self, live: LiveSettings) -> Sequence[Tracker]:
         """Newly opened ones. Raises SpecError."""

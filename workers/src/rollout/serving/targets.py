@@ -17,7 +17,7 @@ from rollout.models.pooled import Task, choose_task, read_pooled
 from rollout.models.resolve import resolve_model
 from rollout.models.shapes import read_shape
 from rollout.models.uri import parse_model_uri
-from rollout.runs.export.choose import Wanted, list_stored, read_run
+from rollout.runs.export.choose import VersionSelector, list_stored, read_run
 from rollout.runs.export.export import Export, export_model
 from rollout.runs.export.show import is_model
 from rollout.runs.run_dir import find_run
@@ -174,7 +174,7 @@ def _ready_run(
     target: ServeTarget, run: Path, step: int, exports: Path, wanted_task: Task | None
 ) -> ReadyModel:
     merge = read_run(run).spec.model.lora is not None
-    wanted = Export(wanted=Wanted(step=step), merge=merge)
+    wanted = Export(selector=VersionSelector(step=step), merge=merge)
     exported = export_model(run, exports / f"{run.name}-{step}", wanted)
     folder = Path(exported.folder)
     task = choose_task(folder, wanted_task)

@@ -30,7 +30,7 @@ LEARNER = "learner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class RestartCause:
     """Why the group must start anew; a disruption costs no retry. ``ended``: the container that did."""
 
     message: str
@@ -46,7 +46,7 @@ class Group:
     pods: tuple[Pod, ...]
     num_wanted: int
     was_complete: bool
-    trouble: Trouble | None = None
+    restart_cause: RestartCause | None = None
 
     @property
     def complete(self) -> bool:
@@ -81,7 +81,7 @@ def observe_group(observed: Observed, attempt: int) -> Group | None:
     )
     if workload.replicas == 0:
         return group
-    return replace(group, trouble=_trouble(observed, group, mine, ready_at, attempt))
+    return replace(group, restart_cause=_restart_cause(observed, group, mine, ready_at, attempt))
 
 
 def _ready_since(observed: Observed, incarnation: int) -> datetime | None:
@@ -97,18 +97,18 @@ def find_condition(observed: Observed, kind: str) -> Condition | None:
     return next((c for c in observed.status.conditions if c.type == kind), None)
 
 
-def _trouble(
+def _restart_cause(
     observed: Observed,
     group: Group,
     mine: tuple[Pod, ...],
     ready_at: datetime | None,
     attempt: int,
-) -> Trouble | None:
+) -> RestartCause | None:
     for pod in mine:
         if pod.disrupted:
-            return Trouble(message=f"pod {pod.name} was disrupted", disruption=True)
+            return RestartCause(message=f"pod {pod.name} was disrupted", disruption=True)
         if pod.phase == "Failed" or (pod.restarts and pod.ended is not None):
-            return Trouble(message=describe_end(pod), disruption=False, ended=pod.ended)
+            return RestartCause(message=describe_end(pod), disruption=False, ended=pod.ended)
     progress = observed.status.progress
     own = progress is not None and progress.attempt in {0, attempt}
     reported = progress.group if progress is not None and own else None
@@ -117,25 +117,25 @@ def _trouble(
         and reported.stage == "Failed"
         and reported.incarnation == group.workload.incarnation
     ):
-        return Trouble(message=reported.message or "a rank failed", disruption=False)
+        return RestartCause(message=reported.message or "a rank failed", disruption=False)
     if ready_at is None:
         return _remembered(observed, group)
     if own and (stuck := _stuck(progress, group)):
-        return Trouble(message=stuck, disruption=False)
+        return RestartCause(message=stuck, disruption=False)
     if len(group.pods) < group.num_wanted:
-        return Trouble(message="a learner pod is gone", disruption=True)
+        return RestartCause(message="a learner pod is gone", disruption=True)
     late = next((pod for pod in group.pods if pod.created > ready_at), None)
-    return Trouble(message=f"pod {late.name} was replaced", disruption=True) if late else None
+    return RestartCause(message=f"pod {late.name} was replaced", disruption=True) if late else None
 
 
-def _remembered(observed: Observed, group: Group) -> Trouble | None:
+def _remembered(observed: Observed, group: Group) -> RestartCause | None:
     """A trouble that was told of and not acted on yet: a pod that was replaced since then shows it no more."""
     told, ready = observed.status.learner, find_condition(observed, "LearnerReady")
     if told is None or told.incarnation != group.workload.incarnation or ready is None:
         return None
     if ready.reason != Reason.RESTARTING.value or not ready.message.startswith(WAITS):
         return None
-    return Trouble(message=ready.message.removeprefix(WAITS), disruption=True)
+    return RestartCause(message=ready.message.removeprefix(WAITS), disruption=True)
 
 
 def _stuck(progress: Progress | None, group: Group) -> str:
@@ -166,7 +166,7 @@ def plan_group(
     keep = as_live(work)
     if work.replicas == 0:
         return (_start(group, keep), None) if may_start else (keep, None)
-    if group.trouble is not None:
+    if group.restart_cause is not None:
         return _start_anew(group, keep, now)
     assert observed.spec is not None
     waits = not group.complete and not group.was_complete and group.pods
@@ -224,12 +224,12 @@ def _start(group: Group, keep: ScaleState) -> ScaleState:
 def _start_anew(
     group: Group, keep: ScaleState, now: datetime
 ) -> tuple[ScaleState, datetime | None]:
-    assert group.trouble is not None
+    assert group.restart_cause is not None
     oldest = min((pod.created for pod in group.pods), default=now)
     due = oldest + timedelta(seconds=_restart_seconds(group.num_failures))
     if now < due:
         return keep, due
-    disruptions = keep.disruptions + (1 if group.trouble.disruption else 0)
+    disruptions = keep.disruptions + (1 if group.restart_cause.disruption else 0)
     return replace(keep, incarnation=keep.incarnation + 1, disruptions=disruptions), None
 
 

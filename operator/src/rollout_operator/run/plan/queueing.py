@@ -19,13 +19,13 @@ _QUEUED = frozenset({Reason.QUOTA_RESERVED.value, Reason.QUEUED.value, Reason.EV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class QuotaLoss:
     """Why a live attempt has to leave."""
 
     message: str
 
 
-def lost_quota(observed: Observed) -> Lost | None:
+def lost_quota(observed: Observed) -> QuotaLoss | None:
     """Why pods may not go on; None while they may. An attempt that began without a queue has none to lose."""
     quota = observed.quota
     if quota is None:
@@ -33,16 +33,16 @@ def lost_quota(observed: Observed) -> Lost | None:
         began = admitted is not None and admitted.reason in _QUEUED
         if not began or not observed.queue or not observed.kueue_served:
             return None
-        return Lost(message="its Workload is gone")
+        return QuotaLoss(message="its Workload is gone")
     if quota.usable:
         return None
     if quota.deleting:
-        return Lost(message=f"Workload {quota.name} is being deleted")
+        return QuotaLoss(message=f"Workload {quota.name} is being deleted")
     for kind in ("Evicted", "Finished"):
         found = quota.condition(kind)
         if found is not None and found["status"] == "True":
-            return Lost(message=f"{found['reason']}: {found.get('message', '')}")
-    return Lost(message=f"Workload {quota.name} is not admitted any more")
+            return QuotaLoss(message=f"{found['reason']}: {found.get('message', '')}")
+    return QuotaLoss(message=f"Workload {quota.name} is not admitted any more")
 
 
 def await_quota(observed: Observed) -> Blocked | None:

@@ -28,18 +28,18 @@ from rollout_operator.run.plan.status.finish import finish_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class SuspensionCause:
     """Why the pods go, and what is said once they are gone."""
 
     reason: Reason
     message: str
 
 
-BY_SPEC = Stop(reason=Reason.SUSPENDED, message="spec.suspend is true")
-EVICTED = Stop(reason=Reason.EVICTED, message="the queue took the quota back")
+BY_SPEC = SuspensionCause(reason=Reason.SUSPENDED, message="spec.suspend is true")
+EVICTED = SuspensionCause(reason=Reason.EVICTED, message="the queue took the quota back")
 
 
-def plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -> Plan:
+def plan_suspended(observed: Observed, attempt: int, why: SuspensionCause, now: datetime) -> Plan:
     """The cut, then the pods in their order; the last snapshot before the coordinator goes, where one is asked for."""
     record = find_record(observed, attempt)
     known = record is not None or lives_unread(observed)
@@ -74,7 +74,7 @@ def plan_suspended(observed: Observed, attempt: int, why: Stop, now: datetime) -
 
 
 def _stopping_aspects(
-    phase: Phase, why: Stop, blocked: Blocked | None, parting: Parting
+    phase: Phase, why: SuspensionCause, blocked: Blocked | None, parting: Parting
 ) -> list[ConditionUpdate]:
     """Of pods that go, and of none that is left; an eviction ends in the queue again."""
     evicted = why.reason is Reason.EVICTED

@@ -154,16 +154,16 @@ def _by_deadline(observed: Observed, now: datetime) -> Ending | None:
 
 
 def _by_group(observed: Observed, group: Group | None) -> Ending | None:
-    if group is None or group.trouble is None or group.trouble.disruption:
+    if group is None or group.restart_cause is None or group.restart_cause.disruption:
         return None
     assert observed.spec is not None
-    ended = group.trouble.ended
+    ended = group.restart_cause.ended
     rule = rule_for(ended.exit_code, ended.reason) if ended is not None else TerminationRule()
     if ended is not None and rule.fails_at_once:
-        return _at_once(ended, rule, group.trouble.message)
+        return _at_once(ended, rule, group.restart_cause.message)
     if group.num_failures < observed.spec.limits.retries:
         return None
-    return _exhausted(group.num_failures, group.trouble.message, rule)
+    return _exhausted(group.num_failures, group.restart_cause.message, rule)
 
 
 def _by_pods(observed: Observed, attempt: int) -> Ending | None:

@@ -30,7 +30,7 @@ from rollout_operator.snapshot.adopt.plan import (
 from rollout_operator.snapshot.errand import Errand, as_text
 from rollout_operator.snapshot.keys import SnapshotSigner
 from rollout_operator.snapshot.plan import SnapshotPlan, SnapshotSeen
-from rollout_operator.snapshot.running import Errands, Trouble
+from rollout_operator.snapshot.running import Errands, ReasonMessage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Adopter:
 
     def _runtime(
         self, stored: Stored, spec: SnapshotSpec, existing: Existing
-    ) -> RuntimeSpec | Trouble:
+    ) -> RuntimeSpec | ReasonMessage:
         """The runtime that reaches it, which lets this namespace read the place."""
         namespace = stored.key.namespace
         wanted = spec.runtime_ref.model_dump() if spec.runtime_ref is not None else None

@@ -33,7 +33,7 @@ from rollout_operator.snapshot.plan import (
     too_late,
     working,
 )
-from rollout_operator.snapshot.running import Trouble
+from rollout_operator.snapshot.running import ReasonMessage
 
 LOOK_SECONDS, AGAIN_SECONDS = 3.0, 15.0
 KIND = "blake3:"
@@ -59,7 +59,7 @@ def parse_existing(given: SnapshotObject) -> Existing | str:
     return Existing(id=snapshot, place=place)
 
 
-def find_misplaced(place: str, runtime: RuntimeSpec, namespace: str) -> Trouble | None:
+def find_misplaced(place: str, runtime: RuntimeSpec, namespace: str) -> ReasonMessage | None:
     """Why a place is not one that this namespace may read by this runtime."""
     own = runtime.storage.uri if runtime.storage is not None else None
     mine = f"{namespace_place(own, namespace)}/" if own is not None else ""
@@ -85,7 +85,7 @@ def plan_begin(seen: SnapshotSeen, now: datetime) -> SnapshotPlan | None:
     return None if late is None else _end(seen, late, now)
 
 
-def plan_trouble(seen: SnapshotSeen, trouble: Trouble, now: datetime) -> SnapshotPlan:
+def plan_trouble(seen: SnapshotSeen, trouble: ReasonMessage, now: datetime) -> SnapshotPlan:
     """A person must act; it is looked at again until its deadline."""
     return plan_refused(seen, *trouble, now)
 
@@ -119,7 +119,7 @@ def plan_work(
     )
 
 
-def _end(seen: SnapshotSeen, why: Trouble, now: datetime) -> SnapshotPlan:
+def _end(seen: SnapshotSeen, why: ReasonMessage, now: datetime) -> SnapshotPlan:
     return SnapshotPlan(status=tell(seen, failed(*why), now))
 
 

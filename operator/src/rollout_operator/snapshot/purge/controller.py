@@ -43,7 +43,7 @@ from rollout_operator.snapshot.purge.plan import (
     wants_finalizer,
     with_finalizer,
 )
-from rollout_operator.snapshot.running import Errands, Trouble
+from rollout_operator.snapshot.running import Errands, ReasonMessage
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class Purger:
             platform=self.errands.platform(),
         )
 
-    def _runtime(self, status: SnapshotStatus, namespace: str) -> RuntimeSpec | Trouble:
+    def _runtime(self, status: SnapshotStatus, namespace: str) -> RuntimeSpec | ReasonMessage:
         if status.runtime_ref is None:
             return Reason.RUNTIME_NOT_FOUND, "its status names no runtime to reach the bytes with"
         return self.errands.find_runtime(status.runtime_ref, namespace)

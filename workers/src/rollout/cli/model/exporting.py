@@ -89,7 +89,7 @@ def export(
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Write weights to a folder that transformers, vLLM and PEFT load: a run's, or what a service's model was saved as."""
-    from rollout.runs.export.choose import Wanted
+    from rollout.runs.export.choose import VersionSelector
     from rollout.runs.export.export import Export
 
     if best and step is not None:
@@ -109,7 +109,7 @@ def export(
     if saved or base:
         raise SpecError("--saved and --base are of a training service's models: give a run --step")
     wanted = Export(
-        wanted=Wanted(step=step, best=best),
+        selector=VersionSelector(step=step, best=best),
         merge=merge,
         dtype=None if dtype is None else dtype.value,
         shard_bytes=_shard_bytes(max_shard_size),

@@ -198,14 +198,16 @@ def _model_uri(model: str | None, run: str | None, *, step: int | None, best: bo
 
 def _export(run: Path, step: int | None, *, best: bool) -> Path:
     """The weights as a folder beside the run's others, written once; those of an adapter merged into its base."""
-    from rollout.runs.export.choose import Wanted, choose, open_objects, read_run
+    from rollout.runs.export.choose import VersionSelector, choose, open_objects, read_run
     from rollout.runs.export.export import Export, export_model
 
     if best and step is not None:
         raise SpecError("--best and --step name two versions: give one of them")
     config = read_run(run)
-    version = choose(config, run, open_objects(config, run), Wanted(step=step, best=best)).version
+    version = choose(
+        config, run, open_objects(config, run), VersionSelector(step=step, best=best)
+    ).version
     folder = run.absolute() / "exports" / f"{version.lineage}-{version.step}"
     merged = config.spec.model.lora is not None
-    export_model(run, folder, Export(wanted=Wanted(step=version.step), merge=merged))
+    export_model(run, folder, Export(selector=VersionSelector(step=version.step), merge=merged))
     return folder

@@ -40,10 +40,10 @@ def measure_server(
 ) -> tuple[Path, dict[str, Any]]:
     """Ask, score and keep; the folder and the outcome. Raises SpecError, DataError or InfrastructureError."""
     from rollout.evaluations.remote.items import open_items
-    from rollout.evaluations.remote.measure import Wish, measure_suite
+    from rollout.evaluations.remote.measure import MeasureSettings, measure_suite
     from rollout.rewards.chat_endpoint import Endpoint
 
-    wished = Wish(**wish)
+    wished = MeasureSettings(**wish)
     key = os.environ.get(server.key_env, "")
     endpoint = Endpoint(url=server.url, model=server.model, key=key, tries_max=TRIES_MAX)
     asked = [(_build(one), one.get("maxPrompts")) for one in evaluations]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rollout.coordinator.calls.learner import open_version
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
-from rollout.coordinator.settings import Tuned, parse_live
+from rollout.coordinator.settings import ResolvedSettings, parse_live
 from rollout.errors import SpecError, StaleSettings
 from rollout.protocol import messages as m
 from rollout.protocol import routes
@@ -50,11 +50,11 @@ async def take_settings(run: RunContext, sender: Envelope, ask: m.Settings) -> m
                 " read the object again and send its newest"
             )
         live = parse_live(ask.live)
-        tuned = await asyncio.to_thread(run.tuning.plan, live)
+        resolved = await asyncio.to_thread(run.resolver.plan, live)
         if (ask.generation, live) != (run.settings_generation, run.live):
-            await _put_into_force(run, ask.generation, live, tuned)
+            await _put_into_force(run, ask.generation, live, resolved)
     run.wake()
-    return m.SettingsTaken(generation=run.settings_generation, deferred=tuned.deferred)
+    return m.SettingsTaken(generation=run.settings_generation, deferred=resolved.deferred)
 
 
 @answers(routes.SNAPSHOT)
@@ -67,16 +67,16 @@ async def take_snapshot(run: RunContext, sender: Envelope, ask: m.SnapshotOrder)
 
 
 async def _put_into_force(
-    run: RunContext, generation: int, live: LiveSettings, tuned: Tuned
+    run: RunContext, generation: int, live: LiveSettings, resolved: ResolvedSettings
 ) -> None:
     trackers = run.trackers
     if live.tracking != run.live.tracking:
-        trackers = await asyncio.to_thread(run.tuning.trackers, live)
+        trackers = await asyncio.to_thread(run.resolver.trackers, live)
     await run.remember(generation=generation, live=live)
     await _change_trackers(run, trackers)
-    run.settings_generation, run.live, run.plan = generation, live, tuned.plan
+    run.settings_generation, run.live, run.plan = generation, live, resolved.plan
     limit_tries(run)
-    log.info("live settings generation=%d deferred=%s", generation, list(tuned.deferred))
+    log.info("live settings generation=%d deferred=%s", generation, list(resolved.deferred))
     await open_version(run)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from rollout.environments.adapters.verifiers_host import HOST, Played, Seat
+from rollout.environments.adapters.verifiers_host import HOST, HarnessEndpoint, HarnessOutcome
 from rollout.environments.agents.asks import AgentAsk, AskRefused, build_reply
 from rollout.environments.agents.endpoint import AgentEndpoint
 from rollout.environments.agents.history import AgentHistory
@@ -42,7 +42,7 @@ class VerifiersEnv:
         self._config, self._row = config, row
         self._endpoint = AgentEndpoint(key=secrets.token_hex(16))
         self._history = AgentHistory()
-        self._playing: asyncio.Future[Played] | None = None
+        self._playing: asyncio.Future[HarnessOutcome] | None = None
         self._door: ListeningDoor | None = None
 
     async def start(self) -> State:
@@ -51,7 +51,7 @@ class VerifiersEnv:
         self._door = ListeningDoor(listening)
         await self._endpoint.serve(self._door)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        seat = Seat(url=url, key=self._endpoint.key)
+        endpoint = HarnessEndpoint(url=url, key=self._endpoint.key)
         place, key = int(self._row["task"]), str(self._row["key"])
         tasks = await THREADS.call(lambda: HOST.load(self._config))
         if place >= len(tasks) or tasks[place].key != key:
@@ -59,7 +59,7 @@ class VerifiersEnv:
                 f"verifiers: task {place} of the taskset is another one than when the rows were read:"
                 " it has to give the same tasks each time"
             )
-        self._playing = asyncio.wrap_future(HOST.play(self._config, tasks[place], seat))
+        self._playing = asyncio.wrap_future(HOST.play(self._config, tasks[place], endpoint))
         ask = await self._listen()
         if ask is not None:
             return self._history.take_ask(ask)
@@ -100,7 +100,7 @@ class VerifiersEnv:
             with contextlib.suppress(asyncio.CancelledError):
                 await asking
 
-    def _end(self, played: Played) -> Ending:
+    def _end(self, played: HarnessOutcome) -> Ending:
         """Whose doing the end is. Raises InfrastructureError, DataError."""
         if played.owner == "infrastructure":
             raise InfrastructureError(f"verifiers: {played.detail}")

@@ -32,7 +32,7 @@ OUTSIDE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class HarnessEndpoint:
     """Where the harness finds its model: the episode's endpoint and its key."""
 
     url: str
@@ -42,7 +42,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class HarnessOutcome:
     """What became of an episode."""
 
     kind: str
@@ -73,9 +73,11 @@ class VerifiersHost:
                 self._tasks[key] = _load_tasks(config)
             return self._tasks[key]
 
-    def play(self, config: Mapping[str, Any], task: Any, seat: Seat) -> Future[Played]:
+    def play(
+        self, config: Mapping[str, Any], task: Any, endpoint: HarnessEndpoint
+    ) -> Future[HarnessOutcome]:
         """Play one task; cancelled, it ends its harness."""
-        return asyncio.run_coroutine_threadsafe(_play(config, task, seat), self._started())
+        return asyncio.run_coroutine_threadsafe(_play(config, task, endpoint), self._started())
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -114,12 +116,12 @@ def _load_tasks(config: Mapping[str, Any]) -> Sequence[Any]:
     return list(islice(env.taskset, limit))
 
 
-async def _play(config: Mapping[str, Any], task: Any, seat: Seat) -> Played:
+async def _play(config: Mapping[str, Any], task: Any, endpoint: HarnessEndpoint) -> HarnessOutcome:
     """One episode, with servers of its own, which end with it."""
     package = require_package(PACKAGE, REQUIREMENT)
     env = _build_env(config)
     client = package.EvalClientConfig(
-        base_url=seat.url, api_key_var="ROLLOUT_NO_KEY", headers={"x-api-key": seat.key}
+        base_url=endpoint.url, api_key_var="ROLLOUT_NO_KEY", headers={"x-api-key": endpoint.key}
     )
     context = package.ModelContext(model="policy", client=client)
     async with env.serving():
@@ -127,21 +129,23 @@ async def _play(config: Mapping[str, Any], task: Any, seat: Seat) -> Played:
     return read_episode(episode)
 
 
-def read_episode(episode: Any) -> Played:
+def read_episode(episode: Any) -> HarnessOutcome:
     """What an episode came to. Pure."""
     traces = list(episode.traces)
     failed = [*episode.errors, *(one for trace in traces if not trace.ok for one in trace.errors)]
     if failed:
         last = failed[-1]
         owner = "infrastructure" if last.type in OUTSIDE else "task"
-        return Played(kind="failed", owner=owner, detail=f"{last.type}: {last.message}"[:2000])
+        return HarnessOutcome(
+            kind="failed", owner=owner, detail=f"{last.type}: {last.message}"[:2000]
+        )
     trace = traces[-1]
     rewards = {name: one for name, one in trace.rewards.items() if one is not None}
     told = {
         **{f"reward_{name}": float(one.score) for name, one in rewards.items()},
         **{name: float(value) for name, value in trace.metrics.items() if value is not None},
     }
-    return Played(
+    return HarnessOutcome(
         kind=(trace.stop_condition or "stop").replace("_", "-"),
         reward=float(trace.reward),
         signals=dict(islice(told.items(), SIGNALS_MAX)),

@@ -9,7 +9,7 @@ from typing import Any
 from rollout.errors import InfrastructureError
 from rollout.evaluations.build import build_suite
 from rollout.evaluations.remote.items import open_items
-from rollout.evaluations.remote.measure import Wish, measure_suite
+from rollout.evaluations.remote.measure import MeasureSettings, measure_suite
 from rollout.rewards.chat_endpoint import Endpoint
 from rollout_api.checks.environment.evaluations import evaluation_name
 from rollout_api.serving import MeasureOrder
@@ -38,13 +38,13 @@ def measure_candidate(order: MeasureOrder, key: str, folder: Path) -> tuple[Meas
 def _measure(name: str, asked: SuiteRun, endpoint: Endpoint, folder: Path) -> Measured:
     suite = build_suite(asked)
     source = suite.source()
-    wish = Wish(
+    settings = MeasureSettings(
         samples=asked.samples_per_prompt,
         temperature=asked.temperature,
         max_tokens=asked.max_new_tokens,
     )
     items = open_items(folder, {"evaluation": name})
-    metrics = measure_suite(suite, source, endpoint, wish, items)
+    metrics = measure_suite(suite, source, endpoint, settings, items)
     if left := len(source) - len(items.done):
         raise InfrastructureError(
             f"{name}: {left} of {len(source)} prompts were not answered by {endpoint.url}"

@@ -42,7 +42,7 @@ NEW_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MeasureSettings:
     """How each prompt is asked; ``max_tokens`` None: as the suite says."""
 
     samples: int = 1
@@ -53,7 +53,7 @@ class Wish:
 
 
 def measure_suite(
-    suite: Suite, source: DataSource, endpoint: Endpoint, wish: Wish, items: ItemFile
+    suite: Suite, source: DataSource, endpoint: Endpoint, settings: MeasureSettings, items: ItemFile
 ) -> dict[str, Any]:
     """The suite's summary, as a run's. Raises InfrastructureError where the server does not answer.
 
@@ -64,11 +64,11 @@ def measure_suite(
     ]
     pipeline = RewardPipeline(suite.rewards)
     try:
-        with open_client(wish.concurrency) as client:
+        with open_client(settings.concurrency) as client:
             form = find_form(client, endpoint) if left and suite.is_scored else None
-            asking = _Asking(suite, source, endpoint, wish, client, form)
-            for start in range(0, len(left), wish.concurrency * CHUNKS):
-                chunk = left[start : start + wish.concurrency * CHUNKS]
+            asking = _Asking(suite, source, endpoint, settings, client, form)
+            for start in range(0, len(left), settings.concurrency * CHUNKS):
+                chunk = left[start : start + settings.concurrency * CHUNKS]
                 items.append(asking.ask_chunk(chunk, pipeline))
     finally:
         pipeline.close()
@@ -80,7 +80,7 @@ class _Asking:
     suite: Suite
     source: DataSource
     endpoint: Endpoint
-    wish: Wish
+    settings: MeasureSettings
     client: httpx.Client
     form: Form | None
 
@@ -89,7 +89,7 @@ class _Asking:
         environment = self.suite.environment()
         states = [asyncio.run(_first_state(environment, row)) for row in rows]
         prompts = [state.messages for state in states]
-        with ThreadPoolExecutor(self.wish.concurrency) as pool:
+        with ThreadPoolExecutor(self.settings.concurrency) as pool:
             found = list(pool.map(self._ask, places, states))
         lost = [one for one in found if isinstance(one, InfrastructureError)]
         if len(lost) == len(found):
@@ -111,18 +111,18 @@ class _Asking:
                 return [score_choices(self.client, self.endpoint, self.form, text, state.choices)]
             return [
                 ask(self.client, self.endpoint, messages, self._asked(place, sample))
-                for sample in range(self.wish.samples)
+                for sample in range(self.settings.samples)
             ]
         except (RequestRefused, InfrastructureError) as error:
             return error
 
     def _asked(self, place: int, sample: int) -> Asked:
-        limit = self.wish.max_tokens or self.suite.sampling.max_new_tokens or NEW_TOKENS
-        seed = (self.wish.seed * 1_000_003 + place * 4_099 + sample) % (1 << 31)
+        limit = self.settings.max_tokens or self.suite.sampling.max_new_tokens or NEW_TOKENS
+        seed = (self.settings.seed * 1_000_003 + place * 4_099 + sample) % (1 << 31)
         return Asked(
             max_tokens=limit,
-            temperature=self.wish.temperature,
-            seed=seed if self.wish.temperature > 0 else None,
+            temperature=self.settings.temperature,
+            seed=seed if self.settings.temperature > 0 else None,
             stop=self.suite.sampling.stop[:4],
         )
 

@@ -23,7 +23,7 @@ STEPS_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class VersionSelector:
     """``step`` None: the newest there is, or with ``best`` what the selecting evaluation chose."""
 
     step: int | None = None
@@ -112,7 +112,9 @@ def open_objects(config: WorkerConfig, folder: Path) -> ObjectSource:
     return open_source(config, RunDir(path=folder).objects)
 
 
-def choose(config: WorkerConfig, folder: Path, store: ObjectSource, wanted: Wanted) -> Chosen:
+def choose(
+    config: WorkerConfig, folder: Path, store: ObjectSource, selector: VersionSelector
+) -> Chosen:
     """The version that is meant. Raises SpecError for one that there is not, or that is not stored any more."""
     with open_reader(config.spec.storage, folder / "ledger.db", config.run.uid) as ledger:
         run = ledger.run()
@@ -120,7 +122,7 @@ def choose(config: WorkerConfig, folder: Path, store: ObjectSource, wanted: Want
             raise SpecError(
                 f"run {folder.name} has no weights yet: its learner has not begun; wait for its first step"
             )
-        version = _find(ledger, folder, store, wanted)
+        version = _find(ledger, folder, store, selector)
         if not _is_stored(store, version):
             raise _collected(ledger, folder, store, version)
         return Chosen(
@@ -137,11 +139,13 @@ def choose(config: WorkerConfig, folder: Path, store: ObjectSource, wanted: Want
         )
 
 
-def _find(ledger: Reader, folder: Path, store: ObjectSource, wanted: Wanted) -> WeightVersion:
-    if wanted.best:
+def _find(
+    ledger: Reader, folder: Path, store: ObjectSource, selector: VersionSelector
+) -> WeightVersion:
+    if selector.best:
         return _best(folder)
-    if wanted.step is not None:
-        return _at(ledger, folder, wanted.step)
+    if selector.step is not None:
+        return _at(ledger, folder, selector.step)
     last = ledger.run().step
     if last == 0:
         raise SpecError(

@@ -13,7 +13,7 @@ from rollout.errors import ObjectMissing, SpecError
 from rollout.models.files import scratch_dir
 from rollout.runs.export.adapter import adapter_config
 from rollout.runs.export.base import describe_adapter, describe_dense, find_base
-from rollout.runs.export.choose import Chosen, Wanted, choose, open_objects, read_run
+from rollout.runs.export.choose import Chosen, VersionSelector, choose, open_objects, read_run
 from rollout.runs.export.describe import describe_run
 from rollout.runs.export.folder import is_taken
 from rollout.runs.export.lineage import Form, Lineage
@@ -36,7 +36,7 @@ ANCHORED = "weights"
 class Export:
     """What is exported: ``dtype`` None as it was trained, ``merge`` the adapter into its base."""
 
-    wanted: Wanted
+    selector: VersionSelector
     merge: bool = False
     dtype: Dtype | None = None
     shard_bytes: int = SHARD_BYTES
@@ -97,7 +97,7 @@ def plan_export(run: Path, export: Export) -> ExportPlan:
     config = read_run(run)
     form = _form(config, merge=export.merge)
     store = open_objects(config, run)
-    chosen = choose(config, run, store, export.wanted)
+    chosen = choose(config, run, store, export.selector)
     dtype = export.dtype or ("Float32" if form == "adapter" else config.resolved.dtype)
     return ExportPlan(
         config=config,

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from rollout.errors import PlaceUnreachable, SpecError
 from rollout.objects.bucket_files import BucketFiles, open_bucket_files
 from rollout.objects.places import is_bucket
-from rollout.runs.export.choose import Wanted
+from rollout.runs.export.choose import VersionSelector
 from rollout.runs.export.export import Export, Exported, export_model
 from rollout.runs.export.folder import is_taken
 from rollout.runs.export.upload import MARKER, export_to_bucket
@@ -47,7 +47,7 @@ def export_output(run: Path, spec: RolloutRunSpec) -> Exported | None:
 
     A repeat finds them whole. Raises SpecError and StoreError.
     """
-    uri, export = find_output(spec), Export(wanted=Wanted())
+    uri, export = find_output(spec), Export(selector=VersionSelector())
     if uri is None:
         return None
     if is_bucket(uri):

@@ -109,12 +109,12 @@ def learner_condition(
         message = "the learner has no pods; they start once the coordinator is ready"
         return no(kind, Reason.LEARNER_NOT_READY, message)
     if wanted.incarnation != group.workload.incarnation and observed.blocked is None:
-        if group.trouble is None:
+        if group.restart_cause is None:
             message = "the group is tried again; its devices had been given back"
             return no(kind, Reason.LEARNER_NOT_READY, message)
-        return no(kind, Reason.RESTARTING, f"the group starts anew: {group.trouble.message}")
-    if group.trouble is not None:
-        return no(kind, Reason.RESTARTING, f"{WAITS}{group.trouble.message}")
+        return no(kind, Reason.RESTARTING, f"the group starts anew: {group.restart_cause.message}")
+    if group.restart_cause is not None:
+        return no(kind, Reason.RESTARTING, f"{WAITS}{group.restart_cause.message}")
     count = sum(pod.ready for pod in group.pods)
     told = observed.status.learner.incarnation if observed.status.learner else 0
     if group.complete or (group.was_complete and len(group.pods) == group.num_wanted):
