@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
         resources=("rolloutruns", "rolloutsnapshots", "rolloutendpoints", "rolloutruntimes"),
         verbs=_READ,
         scope="watched",
-        why="what is wanted",
+        why="the desired state",
     ),
     Rule(
         group="rollout.dev",

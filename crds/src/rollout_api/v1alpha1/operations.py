@@ -64,7 +64,7 @@ class Snapshots(ApiModel):
     max_replay_steps: int = filled(50, ge=1, le=100_000)
     """Most steps that a restart may have to replay; `everySteps` must not be above it."""
     on_preemption: Literal["Drain", "SnapshotIfTime"] = filled("Drain")
-    """When the learner is told to go (SIGTERM): end at the next step boundary and rely on anchor and replay, or
+    """When the learner is preempted (SIGTERM): end at the next step boundary and rely on anchor and replay, or
     save an anchor there first when the grace period leaves time."""
     schedules: tuple[SnapshotSchedule, ...] = many(8, key="name")
     """When RolloutSnapshots are made, in a cluster and of a run whose objects lie in a bucket. On one machine: refused."""
