@@ -120,7 +120,7 @@ async def test_a_sample_is_found_by_its_task_and_place(filled, read_ledger, tmp_
     with read_ledger(tmp_path) as reader:
         found = reader.sample("t/2", 1)
         whole = reader.trace(found.trajectory_id)
-        outline = msgspec.convert(whole.trajectory, Outline, from_attributes=True)
+        outline = msgspec.convert(msgspec.to_builtins(whole.trajectory), Outline)
         assert found == msgspec.structs.replace(whole, trajectory=outline)
         with pytest.raises(LedgerError, match="no sample 9 of task 't/2'"):
             reader.sample("t/2", 9)

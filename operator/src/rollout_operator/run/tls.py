@@ -141,7 +141,9 @@ def build_secret(observed: Observed, issued: Issued) -> Manifest:
 
 def _spoiled(name: str, why: str) -> FieldConflict:
     """Somebody has written into the run's Secret, which people of its namespace may."""
-    return FieldConflict(f"Secret {name} was changed: {why}; delete it, and it is created again", 30.0)
+    return FieldConflict(
+        f"Secret {name} was changed: {why}; delete it, and it is created again", 30.0
+    )
 
 
 def _is_runs(meta: Mapping[str, Any], observed: Observed) -> bool:
