@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from cluster.errors import ClusterError
 
 CALL_SECONDS_MAX = 300.0
 TRIES_MAX = 3
+WAITS_MAX, WAIT_SECONDS = 60, 0.5
+NO_CONDITIONS = ".status.conditions accessor error: <nil>"
+"""What kubectl says of an object that nobody has judged yet, in the place of waiting."""
 SCHEMAS_LATE = "error validating data: unexpected error when reading response body. Please retry."
 """kubectl waits half a minute for the schemas, by which it looks at objects before it sends any; a busy machine takes longer."""
 
@@ -72,8 +76,14 @@ class Kubectl:
         return reader(self.kubeconfig).text(path)
 
     def wait(self, *arguments: str, seconds: int = 120) -> None:
-        """`kubectl wait`, bounded."""
-        self("wait", *arguments, f"--timeout={seconds}s")
+        """`kubectl wait`, bounded: again where an object was so new that it had no conditions yet."""
+        bounded = ("wait", *arguments, f"--timeout={seconds}s")
+        done = self.attempt(*bounded)
+        for _ in range(WAITS_MAX - 1):
+            if NO_CONDITIONS in done.stderr:
+                time.sleep(WAIT_SECONDS)
+                done = self.attempt(*bounded)
+        _output(done, bounded)
 
 
 def _output(done: subprocess.CompletedProcess[str], arguments: Iterable[str]) -> str:

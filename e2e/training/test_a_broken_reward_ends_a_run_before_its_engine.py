@@ -11,7 +11,7 @@ from watched import Stage, WatchedRun
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(600)]
 
-END_SECONDS = 180.0
+END_SECONDS = 400.0
 JUDGES = """import os, pathlib
 engine = pathlib.Path(os.environ["ROLLOUT_ENGINE_DIR"])
 assert (engine / "plugin").is_dir(), f"{engine} is not what actor and engine share"

@@ -27,7 +27,7 @@ def called(*words):
 
 def test_the_page_is_followed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (commands,) = shown("sh")
+    commands, reloading = shown("sh")
     for line in commands.splitlines():
         if line.startswith("rollout "):
             called(*line.split()[1:])
@@ -43,6 +43,9 @@ def test_the_page_is_followed(tmp_path, monkeypatch):
     called("validate", "-f", "contained.yaml")
     called("plugins", "test", "plugins/polite")
     called("run", "-f", "run.yaml")
+    fast = Path("run.yaml").read_text().replace("spec:\n", "spec:\n  numerics: {mode: Fast}\n", 1)
+    Path("run.yaml").write_text(fast)
+    called(*reloading.split()[1:])
 
 
 def test_rows_come_from_a_program_as_shown(tmp_path, monkeypatch):
