@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rollout.report.data import ReportInput
 
 LABEL_WIDTH = 12
-DIGEST_SHOWN = 19
 
 
 def print_result(run_dir: Path, summary: Mapping[str, Any]) -> None:
@@ -94,6 +93,8 @@ def print_cost(folder: Path) -> None:
 
 
 def _print_plugins(summary: Mapping[str, Any]) -> None:
+    from rollout.report.gather import DIGEST_SHOWN
+
     for path, versions in summary["plugins"].items():
         for digest, count in versions.items():
             print_fact("plugin", f"{path} {digest[:DIGEST_SHOWN]}: {count} samples trained on")

@@ -9,7 +9,6 @@ has been detached: whoever ends it ends that, too.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import fcntl
 import os
@@ -22,11 +21,10 @@ from typing import Any
 from rollout.common.frames import read_frame, write_frame
 from rollout.common.stacks import show_threads_on_signal
 from rollout.errors import InfrastructureError, RolloutError, UnscoredRows
+from rollout.plugins.guard import adopt
 from rollout.plugins.user_code import describe_failure
 from rollout.rewards.frames import Request, RewardAnswer
 from rollout.rewards.source import RewardSource, load_reward
-
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -36,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
     show_threads_on_signal(log)
     faulthandler.register(signal.SIGUSR2, all_threads=False)
     _be_ended_with(alive)
-    _adopt_orphans()
+    adopt()
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     try:
         source = read_frame(requests, RewardSource)
@@ -60,12 +58,6 @@ def _be_ended_with(alive: int) -> None:
         fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(alive, fcntl.F_GETFL)
         fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
-
-
-def _adopt_orphans() -> None:
-    """Have what the user's code starts stay below this process, where the parent finds it when it ends this one."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_with_parent(alive: int) -> None:

@@ -252,7 +252,7 @@ def _write_begun(run: RunDir, config: WorkerConfig) -> None:
     """Write the file that every process waits for, after what the run begins with has been copied. Raises SpecError."""
     if config.reloads_plugins:
         _keep_plugins(config)
-    replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
+    write_config(run, config)
 
 
 def _keep_plugins(config: WorkerConfig) -> None:
