@@ -55,6 +55,7 @@ def check_end(file: Path, world: Any) -> list[str]:
         found += _told(ledger, world)
         found += _anchors_are_whole(ledger, world)
         found += _lets_go(ledger, world.scenario)
+        found += _trackers_know(ledger, world.tracker.lineages)
         found += _repeats(ledger, world)
         found += _tokens_are_honest(ledger, world.scenario)
     return found
@@ -136,6 +137,16 @@ def _told(ledger: LedgerReader, world: Any) -> list[str]:
     ):
         found.append(f"the status counts {status.dispositions}, the ledger {counted}")
     return found
+
+
+def _trackers_know(ledger: LedgerReader, told: dict[int, int]) -> list[str]:
+    """What a tracker heard last of each step is of the chain that lives, and no step was left out."""
+    meant = {view.step: view.lineage for view in ledger.steps()}
+    return [
+        f"step {step}: a tracker last heard of lineage {told.get(step)}, it is of {lineage}"
+        for step, lineage in meant.items()
+        if told.get(step) != lineage
+    ]
 
 
 def _repeats(ledger: LedgerReader, world: Any) -> list[str]:

@@ -157,6 +157,21 @@ def test_an_order_to_stop_that_a_fork_forgets_is_found(monkeypatch):
     assert any("after an order to stop" in text for one in reports for text in one.broken)
 
 
+def test_steps_of_a_fork_that_trackers_do_not_hear_of_are_found(monkeypatch):
+    """As it was: a picture that is built anew believes that trackers know the steps of the dead chain."""
+    reload = learner.reload_state
+
+    async def believe(run):
+        known = run.state.tracked_step
+        await reload(run)
+        run.state.tracked_step = known
+
+    monkeypatch.setattr(learner, "reload_state", believe)
+    report = first_broken([*range(LATE_FIRST + 13, LATE_FIRST + 60)])
+    assert report is not None
+    assert any("a tracker last heard" in text for text in report.broken), report.broken
+
+
 def test_what_an_anchor_names_and_is_collected_all_the_same_is_found(monkeypatch):
     monkeypatch.setattr(retention, "objects_of", lambda anchors: set())
     report = first_broken(range(1, 40))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,20 @@ def accuracy(rewards):
     return {"accuracy": {"value": mean, "low": mean, "high": mean}}
 
 
+class LastTold:
+    """A tracker that keeps what it was told last of each step, and its order."""
+
+    def __init__(self) -> None:
+        self.lineages: dict[int, int] = {}
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.lineages.pop(step, None)
+        self.lineages[step] = metrics["lineage"]
+
+    def close(self, outcome: Any = None) -> None:
+        pass
+
+
 class Unreachable(Exception):  # noqa: N818 - as the client's own
     """No answer to this attempt."""
 
@@ -101,6 +115,7 @@ class World:
         """What writes the files of an inference run, where it is one."""
         self.guard: Any = None
         """What spares the objects that snapshots name, where some are taken."""
+        self.tracker = LastTold()
         self.companions: list[Callable[[], Coroutine]] = []
         """Who else lives beside the run."""
         self.began_elsewhere = False
@@ -202,6 +217,7 @@ class World:
         )
         coordinator.run.results = self.results
         coordinator.run.guard = self.guard
+        coordinator.run.trackers = (self.tracker,)
         self.coordinator = coordinator
         if not any(fault.kind == "skew-ledger-clock" for fault in self.scenario.faults):
             self.lives.append(self.ledger_clock())
