@@ -16,7 +16,7 @@ from routing_engine import BLOCK_TOKENS, COSTS, SEQUENCES, Request, SimulatedEng
 
 from rollout.inference.gateway.rules.placing import Seeker, place_next
 from rollout.inference.gateway.rules.queueing import FairQueue, QueueBounds, Queued
-from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks
+from rollout.inference.gateway.rules.routing import EngineLoad, SentPrompt, chain_blocks
 
 SLOTS = SEQUENCES + max(1, SEQUENCES // 10)
 MATCH_MIN, REL_MAX, ABS_MAX = 0.3, 1.5, 64
@@ -120,7 +120,7 @@ class Ours:
         self._engines = {one.name: one for one in engines}
         self._loads = [EngineLoad(name=one.name, slots=SLOTS) for one in engines]
         self._queue: FairQueue[_Waiter] = FairQueue(QueueBounds(requests_max=100_000))
-        self._open: dict[Request, tuple[EngineLoad, int, int, float]] = {}
+        self._open: dict[Request, tuple[EngineLoad, SentPrompt, float]] = {}
 
     def came(self, request: Request, now: float) -> float:
         """It waits, and may go at once."""
@@ -140,12 +140,14 @@ class Ours:
 
     def began(self, request: Request, now: float) -> None:
         """Its prompt is computed."""
-        load, tokens, ahead, sent_at = self._open[request]
-        load.answered(tokens, ahead, now - sent_at)
+        load, prompt, sent_at = self._open[request]
+        load.answered(prompt, now - sent_at)
 
     def ended(self, request: Request, now: float) -> float:
         """Its place is free."""
-        self._open.pop(request)[0].requests -= 1
+        load, prompt, _ = self._open.pop(request)
+        load.told(prompt, request.cached_tokens / request.prompt_tokens)
+        load.requests -= 1
         return self.look(now)
 
     def look(self, now: float) -> float:
@@ -155,8 +157,7 @@ class Ours:
             if placed is None:
                 return again_at
             one, load = placed.queued.item, placed.engine
-            uncached, ahead = one.seeker.uncached(load), load.unanswered_tokens
+            uncached = one.seeker.uncached(load)
             self._queue.take(placed.queued, one.seeker.prompt_tokens - uncached)
-            load.begin(one.seeker.blocks, uncached)
-            self._open[one.request] = load, uncached, ahead, now
+            self._open[one.request] = load, load.begin(one.seeker.blocks, uncached), now
             self._engines[load.name].waiting.append(one.request)

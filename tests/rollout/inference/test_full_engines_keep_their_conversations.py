@@ -173,3 +173,19 @@ def test_keys_that_wait_have_as_many_tokens_whoever_has_more_cached(num, favoure
     while world.advance() and len(world.queue._lanes) == 2:
         had = [world.served.get(key, 0) for key in ("sticky", "other")]
         assert abs(had[0] - had[1]) <= SLACK_TOKENS + max(ours, theirs)
+
+
+def test_a_home_is_waited_for_longer_where_others_would_be_held_up():
+    waited = []
+    for busy in (False, True):
+        world = build_world(num=2, slots=4)
+        warm(world, "x", "y")
+        if not busy:
+            world.engines[1].requests = 0
+        one = world.come(seek("x", 20))
+        world.engines[1].requests = min(world.engines[1].requests, 3)
+        world.look()
+        while one.placed_at < 0 and world.advance(50.0):
+            pass
+        waited.append(one.placed_at)
+    assert 0 < 2 * waited[0] < waited[1] <= PATIENCE_SECONDS_MAX + JUST

@@ -88,13 +88,13 @@ def test_everything_that_stays_comes_out_once_and_the_counts_end_at_nothing(entr
 def test_a_key_that_comes_back_has_not_saved_up_and_has_not_paid_off():
     queue = FairQueue(QueueBounds())
     for _ in range(10):
-        queue.push(queued("stays", tokens=10_000))
-    queue.push(queued("leaves", tokens=50_000))
+        queue.push(queued("stays", tokens=20_000))
+    queue.push(queued("leaves", tokens=100_000))
     assert {pop(queue).key for _ in range(2)} == {"stays", "leaves"}
     for _ in range(2):
         pop(queue)
-    queue.push(queued("leaves", tokens=50_000))
-    queue.push(queued("comes", tokens=10_000))
+    queue.push(queued("leaves", tokens=100_000))
+    queue.push(queued("comes", tokens=20_000))
     order = ["stays", "comes", "stays", "stays", "leaves"]
     assert [pop(queue).key for _ in order] == order
 

@@ -1,5 +1,7 @@
 """Routing by own counters: sticky until saturated, one tenant's prefixes apart from another's, in bounded memory."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +26,7 @@ def choose(pool, blocks, session=SESSION, tokens=512):
 def test_the_same_prompt_goes_where_it_was_computed():
     pool, blocks = engines(), chain_blocks(LONG, "t")
     first = choose(pool, blocks)
-    first.begin(blocks, 500)
-    first.answered(500, 0, 0.1)
+    first.answered(first.begin(blocks, 500), 0.1)
     first.requests = 0
     assert all(choose(pool, blocks) is first for _ in range(20))
 
@@ -92,21 +93,19 @@ def test_only_an_engine_with_room_is_chosen(states):
     )
 )
 def test_what_is_known_of_an_engine_is_bounded_and_found_by_halving_as_by_counting(asked):
-    engine = EngineLoad(name="a", slots=1)
+    engine = EngineLoad(name="a", slots=1, held_max=16)
     chains = [
         chain_blocks(b"".join(one.encode() * BLOCK_BYTES for one in parts), salt)
         for salt, parts in asked
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routing, "INDEX_BLOCKS_MAX", 16)
-        for chain in chains:
-            engine.begin(chain, 0)
-            assert len(engine.index) <= 16
-            assert engine.count_matched(chain) == len(chain)
-            for other in chains:
-                there = [block in engine.index for block in other]
-                assert engine.count_matched(other) == sum(there)
-                assert there == sorted(there, reverse=True)
+    for chain in chains:
+        engine.begin(chain, 0)
+        assert len(engine.index) <= 16
+        assert engine.count_matched(chain) == len(chain)
+        for other in chains:
+            there = [block in engine.index for block in other]
+            assert engine.count_matched(other) == sum(there)
+            assert there == sorted(there, reverse=True)
 
 
 def test_a_tenant_that_floods_the_index_is_not_a_reason_to_wait_and_steers_nobody():
@@ -123,3 +122,70 @@ def test_a_tenant_that_floods_the_index_is_not_a_reason_to_wait_and_steers_nobod
         chosen = choose(pool, blocks, str(place).encode(), 64)
         chosen.begin(blocks, 64)
     assert {one.requests for one in pool} == {32}
+
+
+def answer(engine, blocks, held, rate=0.1):
+    """An engine that keeps ``held`` blocks, the longest unused dropped, answers a prompt and tells what it had."""
+    sent = engine.begin(blocks, 0)
+    had = next((place for place, one in enumerate(blocks) if one not in held), len(blocks))
+    for block in reversed(blocks):
+        held.pop(block, None)
+        held[block] = None
+    engine.answered(sent, rate)
+    engine.told(sent, had / len(blocks))
+    engine.requests = 0
+
+
+def texts_of(num, blocks=8):
+    return [
+        chain_blocks(
+            b"".join(f"{one}/{at}".encode().ljust(BLOCK_BYTES) for at in range(blocks)), "t"
+        )
+        for one in range(num)
+    ]
+
+
+@pytest.mark.parametrize("room", [512, 1024])
+def test_what_an_engine_has_dropped_is_learned_from_its_answers(room):
+    engine, held = EngineLoad(name="a", slots=1), {}
+    draw = random.Random(room)
+    conversations = texts_of(400)
+    for _ in range(4000):
+        answer(engine, draw.choice(conversations), held)
+        while len(held) > room:
+            held.pop(next(iter(held)))
+    assert 0.6 * room < engine.held_max < 1.6 * room
+    assert len(engine.index) <= engine.held_max
+    answer(engine, conversations[0], held)
+    assert engine.count_matched(conversations[0]) == 8, "what was just computed is known"
+
+
+def test_an_engine_that_tells_nothing_or_has_all_is_taken_to_hold_all():
+    [blocks] = texts_of(1)
+    silent, whole = EngineLoad(name="a", slots=1), EngineLoad(name="b", slots=1)
+    for _ in range(50):
+        silent.told(silent.begin(blocks, 0), 0.0)
+        answer(whole, blocks, dict.fromkeys(blocks))
+    assert silent.held_max == whole.held_max == routing.INDEX_BLOCKS_MAX
+
+
+def test_samples_of_a_prompt_that_is_being_computed_take_nothing_for_dropped():
+    engine = EngineLoad(name="a", slots=8, tells=True)
+    [blocks] = texts_of(1, 600)
+    group = [engine.begin(blocks, 0) for _ in range(8)]
+    for one in group:
+        engine.answered(one, 0.1)
+        engine.told(one, 0.0)
+    assert engine.held_max == routing.INDEX_BLOCKS_MAX
+    late = engine.begin(blocks, 0)
+    engine.answered(late, 0.1)
+    engine.told(late, 0.0)
+    assert engine.held_max < 600
+
+
+def test_an_engine_is_never_taken_to_hold_next_to_nothing():
+    engine, draw = EngineLoad(name="a", slots=1, tells=True), random.Random(1)
+    conversations = texts_of(400)
+    for _ in range(4000):
+        answer(engine, draw.choice(conversations), {})
+    assert engine.held_max == routing.HELD_BLOCKS_MIN

@@ -112,6 +112,7 @@ class Exchange:
                     ) from error
                 attempts += not isinstance(error, NotReached)
             finally:
+                self.pool.told(slot, self.usage)
                 self.pool.release(slot)
             if attempts == ATTEMPTS_MAX or self.retries == RETRIES_MAX:
                 break

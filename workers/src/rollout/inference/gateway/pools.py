@@ -24,7 +24,8 @@ from rollout.inference.gateway.rules.asks import Ask
 from rollout.inference.gateway.rules.placing import Seeker, find_place, place_next
 from rollout.inference.gateway.rules.queueing import FairQueue, QueueBounds, Queued
 from rollout.inference.gateway.rules.refusals import ApiRefusal, unavailable
-from rollout.inference.gateway.rules.routing import EngineLoad, chain_blocks
+from rollout.inference.gateway.rules.routing import EngineLoad, SentPrompt, chain_blocks
+from rollout.inference.gateway.rules.streaming import TokenUsage
 from rollout.inference.gateway.table import EngineReplica, ServedVersion
 
 log = logging.getLogger(__name__)
@@ -92,14 +93,13 @@ class EngineClient:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class EngineSlot:
-    """One request's place with an engine. ``ahead``: prompt tokens that it had not answered when this place was given.
+    """One request's place with an engine, which was given ``prompt``.
 
     ``sent_at`` is 0 where the first byte would not tell how long the prompt took: the answer comes as a whole.
     """
 
     engine: EngineClient
-    tokens: int
-    ahead: int = 0
+    prompt: SentPrompt
     low: bool = False
     sent_at: float = 0.0
     answered: bool = False
@@ -249,7 +249,12 @@ class VersionPool:
         if not slot.answered:
             slot.answered = True
             seconds = time.monotonic() - slot.sent_at if slot.sent_at else 0.0
-            slot.engine.load.answered(slot.tokens, slot.ahead, seconds)
+            slot.engine.load.answered(slot.prompt, seconds)
+
+    def told(self, slot: EngineSlot, usage: TokenUsage | None) -> None:
+        """What its answer says of the prompt: how much of it the engine had in its cache."""
+        if usage is not None and usage.prompt_tokens > 0:
+            slot.engine.load.told(slot.prompt, usage.cached_tokens / usage.prompt_tokens)
 
     def lost(self, engine: EngineClient) -> None:
         """It failed a request: no more until its health check says otherwise."""
@@ -357,10 +362,9 @@ class VersionPool:
 
     def _begin(self, waiter: _Waiter, load: EngineLoad) -> EngineSlot:
         engine = next(one for one in self.engines if one.load is load)
-        uncached, ahead = waiter.seeker.uncached(load), load.unanswered_tokens
-        load.begin(waiter.seeker.blocks, uncached)
+        prompt = load.begin(waiter.seeker.blocks, waiter.seeker.uncached(load))
         self._low_sent += waiter.low
-        return EngineSlot(engine=engine, tokens=uncached, ahead=ahead, low=waiter.low)
+        return EngineSlot(engine=engine, prompt=prompt, low=waiter.low)
 
     def _full(self) -> ApiRefusal:
         rate = sum(one.load.rate for one in self.engines if one.load.ready)

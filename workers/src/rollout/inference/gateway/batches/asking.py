@@ -96,6 +96,7 @@ class RowCall:
             try:
                 body = await self._ask_engine(pool, slot)
                 self.usage = read_usage(body)
+                pool.told(slot, self.usage)
                 if self.usage is not None:
                     used = self.usage.prompt_tokens + self.usage.completion_tokens
             finally:

@@ -3,7 +3,7 @@
 A request's home is the engine that has most of its prompt. Where that is full and another has room, the request lets the place go to
 those behind it that lose nothing there. If there are none, the place stays free for as many seconds as the prompt would take longer on that
 engine, counted from the first place that was let go, and then is taken: to rent for as long as buying costs is never more than twice the best
-(Karlin et al., 1988). After ``OVERTAKEN_SECONDS_MAX`` a request takes what there is, whoever is behind it. So full engines keep their
+(Karlin et al., 1988). On an engine that is full that counts ``COMPANY_WEIGHT`` times more, since who is answered there is held up by it, too. After ``OVERTAKEN_SECONDS_MAX`` a request takes what there is, whoever is behind it. So full engines keep their
 conversations, no place is free for longer than ``PATIENCE_SECONDS_MAX`` while any wait, and nobody starves. Who is asked first is the fair queue's to say.
 Of engines with room the one is taken where a request begins soonest; ties go to fewer requests, then to the engine that a conversation's
 name draws, so that one too short for a block comes back to where it was. Pure: the time is given.
@@ -22,6 +22,8 @@ CANDIDATES_MAX = 64
 """Requests that are asked whether they take a place."""
 LOSS_SECONDS_MIN = 0.01
 """To compute so much again is not worth a wait."""
+COMPANY_WEIGHT = 3.0
+"""What those who are answered by an engine with all its places taken lose by a prompt computed again there, to what its own request loses."""
 PATIENCE_SECONDS_MAX = 10.0
 OVERTAKEN_SECONDS_MAX = 20.0
 
@@ -110,7 +112,8 @@ def _offer(
     best = room[0] if len(room) == 1 else min(room, key=lambda one: _rank(one, seeker))
     elsewhere = min(map(seeker.uncached, full), default=seeker.prompt_tokens)
     more = seeker.uncached(best) - elsewhere
-    loss = more / best.rate
+    company = COMPANY_WEIGHT * best.requests / max(best.slots, 1)
+    loss = (1 + company) * more / best.rate
     if loss <= LOSS_SECONDS_MIN:
         return OfferedPlace(best, now, now)
     seeker.passed_at = min(seeker.passed_at, now)

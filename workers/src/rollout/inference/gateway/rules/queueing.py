@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
-SLACK_TOKENS = 8192
+SLACK_TOKENS = 16_384
 """What a key may have had more than another that waits, and still go first."""
 COST_TOKENS_MIN, COST_TOKENS_MAX = 64, 131_072
 """What one request counts as: tiny ones are not free, and a huge one does not shut its key out."""

@@ -2,7 +2,8 @@
 
 Everything is counted here, at dispatch and at the end; nothing is scraped, so no two requests see the same old number. A prompt is a
 chain of digests, one for each block and all before it, keyed by its tenant: nobody can make another's blocks, or find out which
-there are. Pure but for its counters.
+there are. How many blocks an engine's cache holds is learned from its answers, which say how much of a prompt was cached: where little was of what
+should have been, fewer are taken to be there. Pure but for its counters.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ INDEX_BLOCKS_MAX = 65_536
 """Of one engine; the least recently used are forgotten, ends of prompts before their beginnings."""
 BUSY_TOKENS = 1024
 """Of a prompt: what an engine with all its places taken costs a request more than an idle one. Who computes together slows each other."""
+HELD_BLOCKS_MIN = 256
+"""That an engine is taken to hold, whatever its answers say."""
+DROPPED_SHARE = 0.5
+"""Less of what was known to be computed: the engine has dropped it. Not all, since tokens and bytes are not in one proportion everywhere."""
+DROPPED_STEP = 16
+"""One block in so many is taken to be there no more; each answer that was cached as known gives one back."""
 RATE_DEFAULT = 2000.0
 """Prompt tokens a second, until this engine's own answers tell."""
 RATE_WEIGHT = 0.1
@@ -28,11 +35,25 @@ RATE_TOKENS_MIN = BLOCK_TOKENS
 DIGEST_BYTES = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPrompt:
+    """A prompt that an engine was given, ``number`` of its own. ``tokens`` it was to compute, ``ahead`` those that it had not answered then.
+
+    ``known``: the share of the prompt that it had computed before and answered.
+    """
+
+    number: int
+    tokens: int
+    ahead: int
+    known: float
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class EngineLoad:
     """What one engine has been given and has not answered. ``ready``: it may be given more.
 
-    ``changes`` counts what was learned of its cache, so that what was looked up stays known until then.
+    ``changes`` counts what was learned of its cache, so that what was looked up stays known until then. ``index`` has the number of the prompt that
+    brought a block, ``held_max`` how many blocks the cache is taken to hold; ``tells``: its answers say what was cached.
     """
 
     name: str
@@ -42,7 +63,11 @@ class EngineLoad:
     unanswered_tokens: int = 0
     rate: float = RATE_DEFAULT
     changes: int = 0
-    index: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    index: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
+    held_max: int = INDEX_BLOCKS_MAX
+    tells: bool = False
+    _number: int = 0
+    _computing: set[int] = field(default_factory=set)
 
     @property
     def has_room(self) -> bool:
@@ -68,28 +93,61 @@ class EngineLoad:
             low, high = (middle, high) if blocks[middle - 1] in self.index else (low, middle - 1)
         return low
 
-    def begin(self, blocks: Sequence[bytes], tokens: int) -> None:
+    def begin(self, blocks: Sequence[bytes], tokens: int) -> SentPrompt:
         """A request with ``tokens`` uncached prompt tokens is sent to it."""
+        matched = self.count_matched(blocks)
+        prompt_tokens = max(tokens + matched * BLOCK_TOKENS, 1)
+        self._number += 1
+        sent = SentPrompt(
+            number=self._number,
+            tokens=tokens,
+            ahead=self.unanswered_tokens,
+            known=self._count_computed(blocks[:matched]) * BLOCK_TOKENS / prompt_tokens,
+        )
         self.requests += 1
         self.unanswered_tokens += tokens
-        known = len(self.index)
+        self._computing.add(sent.number)
         for block in reversed(blocks):
-            self.index[block] = None
+            self.index.setdefault(block, sent.number)
             self.index.move_to_end(block)
-        self.changes += len(self.index) > known
-        while len(self.index) > INDEX_BLOCKS_MAX:
-            self.index.popitem(last=False)
+        self.changes += matched < len(blocks)
+        self._forget_oldest()
+        return sent
 
-    def answered(self, tokens: int, ahead: int, seconds: float) -> None:
-        """Its first byte has come: the prompt is computed, and the ``ahead`` tokens that were unanswered when it was sent."""
-        self.unanswered_tokens -= tokens
-        if seconds > 0 and tokens >= RATE_TOKENS_MIN:
-            self.rate += RATE_WEIGHT * (max((ahead + tokens) / seconds, 1.0) - self.rate)
+    def answered(self, sent: SentPrompt, seconds: float) -> None:
+        """Its first byte has come: the prompt is computed, and the tokens that were unanswered when it was sent."""
+        self._computing.discard(sent.number)
+        self.unanswered_tokens -= sent.tokens
+        if seconds > 0 and sent.tokens >= RATE_TOKENS_MIN:
+            seen = max((sent.ahead + sent.tokens) / seconds, 1.0)
+            self.rate += RATE_WEIGHT * (seen - self.rate)
+
+    def told(self, sent: SentPrompt, cached: float) -> None:
+        """Its answer says which share of the prompt was cached: how much the engine holds is corrected by it."""
+        self.tells = self.tells or cached > 0
+        if not self.tells or not sent.known:
+            return
+        if cached >= DROPPED_SHARE * sent.known:
+            self.held_max = min(self.held_max + 1, INDEX_BLOCKS_MAX)
+            return
+        held = min(self.held_max, len(self.index))
+        self.held_max = max(held - held // DROPPED_STEP, HELD_BLOCKS_MIN)
+        self.changes += 1
+        self._forget_oldest()
 
     def forget(self) -> None:
         """The engine is another process now: nothing is cached in it."""
         self.index.clear()
         self.changes += 1
+
+    def _count_computed(self, blocks: Sequence[bytes]) -> int:
+        """How many from the beginning are of prompts that were answered: what is being computed is not cached in every engine."""
+        being = (place for place, one in enumerate(blocks) if self.index[one] in self._computing)
+        return next(being, len(blocks))
+
+    def _forget_oldest(self) -> None:
+        while len(self.index) > self.held_max:
+            self.index.popitem(last=False)
 
 
 def chain_blocks(lead: bytes, salt: str) -> list[bytes]:
