@@ -1,4 +1,4 @@
-"""``rollout infer``: ``batch``, the manifest of an inference run from a few options and then ``rollout run``; and ``serve``."""
+"""``rollout infer``: ``batch``, the manifest of an inference run from a few options and then ``rollout run``; ``serve``, and what comes of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
-from rollout.cli.starting import keys, serving
+from rollout.cli.starting import keys, logged, serving
 from rollout.cli.starting.running import (
     DryRunOption,
     ResumeOption,
@@ -35,6 +35,7 @@ def options() -> None:
 
 
 app.command("serve")(serving.serve)
+app.command("requests")(logged.requests)
 app.add_typer(keys.keys, name="keys")
 
 
