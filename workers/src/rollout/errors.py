@@ -15,6 +15,9 @@ RolloutError
  ├─ DataError        a data set has broken records                          exit code 2
  │   └─ DataNotFound   a data set cannot be had
  ├─ CoordinatorError the coordinator refused or could not be reached
+ ├─ HostError        a machine that a run is sent to refused, or lacks something  exit code 4
+ │   ├─ HostUnreachable  it does not answer
+ │   └─ ConnectionLost   it did, and no longer does
  ├─ KubeError        the API server refused, or does not answer             exit code 4
  │   └─ ObjectNotFound   an object that was named is not there              exit code 2
  └─ RunFailed        the run itself ended badly                              exit code 1
@@ -127,6 +130,20 @@ class ObjectDamaged(StoreError):  # noqa: N818 - a state
 
 class NoSpace(StoreError):  # noqa: N818 - the reason shown in status
     """A disk is full; nothing that was stored before is lost."""
+
+
+class HostError(RolloutError):
+    """A machine that a run is sent to refuses it, or lacks something."""
+
+    exit_code = 4
+
+
+class HostUnreachable(HostError):  # noqa: N818 - a state
+    """It does not answer: the next try may succeed."""
+
+
+class ConnectionLost(HostError):  # noqa: N818 - a state
+    """The connection to it ended in the middle; what was begun there goes on."""
 
 
 class KubeError(RolloutError):

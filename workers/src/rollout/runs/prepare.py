@@ -86,6 +86,21 @@ def place_paths(spec: dict[str, Any], folder: Path) -> None:
             mapping["path"] = str(folder / value)
 
 
+def local_paths(spec: dict[str, Any]) -> Iterator[tuple[str, MutableMapping[str, Any], str]]:
+    """What a spec with placed paths reads of this machine: the field's name, the mapping that holds the path, its key.
+
+    Of a service's clients and of what is written nothing is told.
+    """
+    for field, mapping, key in _read_fields(spec):
+        value = mapping.get(key)
+        if isinstance(value, str) and (value.startswith("file://") or "://" not in value):
+            yield field, mapping, key
+    for mapping in _hub_data(spec):
+        value = mapping.get("path")
+        if isinstance(value, str) and Path(value).is_absolute():
+            yield "data.huggingFace.path", mapping, "path"
+
+
 def _place_file_uri(uri: str, folder: Path) -> str:
     path = Path(uri.removeprefix("file://")).expanduser()
     return f"file://{folder / path}"
@@ -100,16 +115,22 @@ def _holders(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _path_fields(spec: dict[str, Any]) -> Iterator[tuple[MutableMapping[str, Any], str]]:
     """Each mapping that may hold a path, and the key it holds it under."""
-    for model in model_sources(spec):
-        if "://" in str(model.get("uri", "")):
-            yield model, "uri"
-    for holder in _holders(spec):
-        yield (holder.get("data") or {}).get("jsonl") or {}, "uri"
-        for reward in holder.get("rewards") or ():
-            yield reward.get("python") or {}, "path"
+    for _, mapping, key in _read_fields(spec):
+        yield mapping, key
     for kind in ("infer", "train"):
         yield (spec.get(kind) or {}).get("output") or {}, "uri"
-    yield spec.get("code") or {}, "path"
+
+
+def _read_fields(spec: dict[str, Any]) -> Iterator[tuple[str, MutableMapping[str, Any], str]]:
+    """Each that a run reads, with the words for its field."""
+    for model in model_sources(spec):
+        if "://" in str(model.get("uri", "")):
+            yield "model.uri", model, "uri"
+    for holder in _holders(spec):
+        yield "data.jsonl.uri", (holder.get("data") or {}).get("jsonl") or {}, "uri"
+        for reward in holder.get("rewards") or ():
+            yield "rewards.python.path", reward.get("python") or {}, "path"
+    yield "code.path", spec.get("code") or {}, "path"
 
 
 def _hub_data(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``rollout attach``, ``rollout stop``, ``rollout runs watch``: runs of this machine that go on elsewhere."""
+"""``rollout attach``, ``rollout stop``, ``rollout runs watch``: runs that go on without this terminal, here or at another machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import typer
 from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
 from rollout.cli.runs import RunArgument, find
+from rollout.cli.starting.elsewhere import (
+    BringOption,
+    OnOption,
+    do_elsewhere,
+    follow_elsewhere,
+    reach_host,
+    require_brought,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,12 +66,15 @@ def _print_started(became: Started, output: OutputFormat) -> None:
         print_line(f"  rollout {what} {run.name}")
 
 
-def attach(run: RunArgument) -> None:
-    """Show a run of this machine as it goes on, to its end; Ctrl-C leaves it running."""
+def attach(run: RunArgument, *, on: OnOption = None, bring: BringOption = None) -> None:
+    """Show a run as it goes on, to its end; Ctrl-C leaves it running. With --on its results are brought here."""
     from rollout.runs.run_dir import find_owner
     from rollout.supervisor.display.progress import make_display
     from rollout.supervisor.launch import read_result
 
+    if on is not None:
+        require_brought(bring or [])
+        follow_elsewhere(reach_host(on), run, bring or [], OutputFormat.text)
     found = _find(run)
     if find_owner(found) is not None:
         display = make_display("auto", found.name)
@@ -103,10 +114,13 @@ def stop(
     now: Annotated[
         bool, typer.Option("--now", help="Save nothing more: committed steps are kept.")
     ] = False,
+    on: OnOption = None,
 ) -> None:
-    """Stop a run of this machine as Ctrl-C does: at the next step, with its state saved."""
+    """Stop a run as Ctrl-C does: at the next step, with its state saved."""
     from rollout.supervisor.detached import stop_run
 
+    if on is not None:
+        do_elsewhere(on, run, ["stop", None, *(["--now"] if now else [])])
     found = _find(run)
     if not stop_run(found, at_once=now):
         print_note(f"{found.name} is not running")
@@ -114,8 +128,10 @@ def stop(
     print_line(f"stopped {found.name}; go on with its command and --resume {found.name}")
 
 
-def watch(output: OutputOption = OutputFormat.text) -> None:
-    """The runs of this machine that are under way, a line whenever one has moved, until none is left."""
+def watch(*, on: OnOption = None, output: OutputOption = OutputFormat.text) -> None:
+    """The runs of a machine that are under way, a line whenever one has moved, until none is left."""
+    if on is not None:
+        do_elsewhere(on, None, ["runs", "watch", "--output", output])
     seen: dict[str, str] = {}
     while True:
         running = _running()

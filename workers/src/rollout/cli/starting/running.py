@@ -10,6 +10,13 @@ import typer
 from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption, print_json
 from rollout.cli.starting.detaching import DetachOption, go_on_alone
+from rollout.cli.starting.elsewhere import (
+    BringOption,
+    OnOption,
+    RemotePythonOption,
+    require_goes_elsewhere,
+    start_elsewhere,
+)
 
 if TYPE_CHECKING:
     from rollout.runs.snapshots.places import WhereToLook
@@ -82,24 +89,32 @@ def run(
     trust: TrustOption = None,
     reload_plugins: ReloadPluginsOption = False,
     detach: DetachOption = False,
+    on: OnOption = None,
+    remote_python: RemotePythonOption = None,
+    bring: BringOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Run a manifest on this machine, with live progress, ending in a report."""
-    from rollout.errors import SpecError
-
-    if (file is None) == (plan is None):
-        raise SpecError("pass exactly one of -f MANIFEST and --plan PLAN.LOCK")
-    if plan is not None:
-        from rollout.runs.plan import documents_of_plan
-
-        documents = documents_of_plan(plan, overrides=set_ or [])
-    else:
-        documents = load_overridden(str(file), set_ or [])
+    """Run a manifest on this machine or, with --on, on another one; with live progress, ending in a report."""
     from rollout.runs.snapshots.places import WhereToLook
 
+    documents = _read(file, plan, set_ or [])
     lies = WhereToLook(
         object_path=object_path, endpoint=endpoint, region=region, trust=tuple(trust or ())
     )
+    if on is not None or remote_python is not None or bring:
+        stays = {"--plan": plan, "--run-dir": run_dir, "--dry-run": dry_run}
+        stays |= {"--object-path": lies != WhereToLook(), "--reload-plugins": reload_plugins}
+        require_goes_elsewhere(on, stays)
+        start_elsewhere(
+            documents,
+            str(on),
+            remote_python=remote_python,
+            bring=bring or [],
+            resume=resume,
+            detach=detach,
+            output=output,
+        )
+        return
     start(
         documents,
         resume=resume,
@@ -110,6 +125,19 @@ def run(
         detach=detach,
         reload_plugins=reload_plugins,
     )
+
+
+def _read(file: str | None, plan: Path | None, overrides: list[str]) -> list[Any]:
+    """The documents of a manifest, or of a plan. Raises SpecError."""
+    from rollout.errors import SpecError
+
+    if (file is None) == (plan is None):
+        raise SpecError("pass exactly one of -f MANIFEST and --plan PLAN.LOCK")
+    if plan is None:
+        return load_overridden(str(file), overrides)
+    from rollout.runs.plan import documents_of_plan
+
+    return list(documents_of_plan(plan, overrides=overrides))
 
 
 def load_overridden(file: str, overrides: list[str]) -> list[Any]:
