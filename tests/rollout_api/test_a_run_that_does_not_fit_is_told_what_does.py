@@ -1,5 +1,7 @@
 """A device that is too small is refused with the nearest settings that fit it, and says how long a sequence it takes."""
 
+import re
+
 import pytest
 
 from rollout_api.checks.accelerators.fitting import (
@@ -137,3 +139,63 @@ def test_a_refusal_names_the_device_and_the_nearest_settings():
 def test_two_ranks_on_one_device_halve_what_each_may_have():
     two = spec(learner={"processesPerNode": 2})
     assert learner_room(two, facts(80)) == room_of(80 * GIB) // 2
+
+
+def beside_vllm(share="0.9", **more):
+    """A run whose learner and vLLM server have one kind of device."""
+    engine = {"vllm": {"gpuMemoryUtilization": share}}
+    actors = {"engine": engine, "accelerator": {"className": "h100", "count": 1}, **more}
+    return spec(
+        online=True, actors=actors, learner={"accelerator": {"className": "h100", "count": 1}}
+    )
+
+
+def problems(asked, *gib):
+    return [f"{one.field}: {one.message}; {one.fix}" for one in model_fits(asked, facts(*gib))]
+
+
+def test_vllm_beside_the_learner_is_given_the_share_that_leaves_the_learner_its_room():
+    [told] = problems(beside_vllm(), 80)
+    assert "gpuMemoryUtilization" in told
+    share = re.search(r"--set actors.engine.vllm.gpuMemoryUtilization=(0\.\d\d)$", told)[1]
+
+    assert problems(beside_vllm(share), 80) == []
+    assert problems(beside_vllm(f"{float(share) + 0.01:.2f}"), 80)
+
+
+def test_vllm_on_a_device_of_its_own_keeps_what_it_takes():
+    assert problems(beside_vllm(), 80, 80) == []
+    assert "gpuMemoryUtilization=0.46" in problems(beside_vllm(replicas=2), 80, 80)[0]
+
+
+@pytest.mark.parametrize("gib", [12, 24])
+def test_where_the_least_share_is_too_much_the_learner_is_made_smaller_and_vllm_takes_the_rest(gib):
+    [told] = problems(beside_vllm(), gib)
+    found = dict(one.split("=") for one in told.partition("fits: --set ")[2].split(" --set "))
+    share = found.pop("actors.engine.vllm.gpuMemoryUtilization")
+    tokens = int(found["train.microBatchTokens"])
+    lora = {"lora": {"rank": 16}} if "model.lora.rank" in found else {}
+
+    def changed(share):
+        asked = beside_vllm(share)
+        train = asked.train.model_copy(update={"micro_batch_tokens": tokens})
+        model = asked.model.model_validate(
+            {**asked.model.model_dump(by_alias=True, exclude_none=True), **lora}
+        )
+        return asked.model_copy(update={"train": train, "model": model})
+
+    assert problems(changed(share), gib) == []
+    assert problems(changed(f"{float(share) + 0.01:.2f}"), gib)
+
+
+def test_a_share_without_room_for_the_weights_is_refused_with_the_least():
+    [told] = problems(beside_vllm("0.01"), 80, 80)
+    assert told.startswith("spec.actors.engine.vllm.gpuMemoryUtilization: 0.01 of")
+    share = re.search(r"use (0\.\d\d) or more", told)[1]
+    assert problems(beside_vllm(share), 80, 80) == []
+
+
+def test_an_engine_without_a_device_takes_nothing_of_one():
+    asked = spec(online=True, actors={"engine": {"vllm": {}}})
+    [load] = loads(asked, facts(80))
+    assert load.total < 40 * GIB

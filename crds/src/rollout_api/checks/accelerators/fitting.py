@@ -17,6 +17,14 @@ from rollout_api.checks.accelerators.memory import (
     estimates,
     longest_tokens,
 )
+from rollout_api.checks.accelerators.sharing import (
+    FIELD,
+    largest_share,
+    least_bytes,
+    least_share,
+    share_of,
+    taken,
+)
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.model import Lora
@@ -59,7 +67,7 @@ def loads(spec: RolloutRunSpec, facts: Facts) -> tuple[Load, ...]:
     if "actor" in needed:
         for index in range(max(1, spec.actors.replicas)):
             for device in actor_devices(spec, count, index):
-                held[device].append(needed["actor"])
+                held[device].append(taken(spec, needed["actor"], facts.device_bytes[device]))
     return tuple(
         Load(device=device, memory=size, held=tuple(held[device]))
         for device, size in enumerate(facts.device_bytes)
@@ -104,12 +112,71 @@ def _fits_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     if over:
         worst = max(over, key=lambda load: load.total - load.memory)
         where = f"device {worst.device} of this machine"
-        advice = advise(spec, facts, learner_room(spec, facts))
+        advice = _share_out(spec, facts) or advise(spec, facts, learner_room(spec, facts))
         yield _too_large("spec.model", worst.memory, where, worst.held, advice)
+    else:
+        yield from _starts(spec, facts)
     needed = () if facts.device_bytes else estimates(spec, facts)
     total = sum(item.total for item in needed)
     if facts.host_bytes and total > facts.host_bytes * HEADROOM:
         yield _too_large("spec.model", facts.host_bytes, "this machine", needed, None)
+
+
+def _starts(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Refuse a share of a device in which vLLM has no room for its weights and one sequence."""
+    needed = {item.role: item for item in estimates(spec, facts)}.get("actor")
+    share, size = share_of(spec), min(facts.device_bytes, default=0)
+    if needed is not None and share and size and share * size < least_bytes(needed):
+        yield Problem(
+            field=f"spec.{FIELD}",
+            reason="ModelDoesNotFit",
+            message=f"{share:g} of a device's {size / GIB:.1f} GiB is less than the weights and the cache of one"
+            f" sequence, {least_bytes(needed) / GIB:.1f} GiB",
+            fix=f"use {least_share(size, needed):.2f} or more, or a smaller model",
+        )
+
+
+def _share_out(spec: RolloutRunSpec, facts: Facts) -> tuple[Change, ...] | None:
+    """Where vLLM stands beside others: the largest share that leaves them their room, or the least one with a smaller learner."""
+    needed = {item.role: item for item in estimates(spec, facts)}.get("actor")
+    shared = [one for one in loads(spec, facts) if _engines(one) and len(one.held) > 1]
+    if needed is None or not share_of(spec) or not shared or facts.model is None:
+        return None
+    least = max(least_share(one.memory, needed) for one in shared)
+    share = min(largest_share(one.memory, _others(one), _engines(one)) for one in shared)
+    if share >= least:
+        return (Change(field=FIELD, value=f"{share:.2f}"),)
+    return _smaller_beside(spec, facts, shared, least)
+
+
+def _smaller_beside(
+    spec: RolloutRunSpec, facts: Facts, shared: Sequence[Load], least: float
+) -> tuple[Change, ...] | None:
+    """The first changes of the learner that leave vLLM its least share, and then the share that they leave."""
+    rooms = [
+        (room_of(one.memory) - int(least * one.memory) * _engines(one)) // ranks
+        for one in shared
+        if (ranks := len(one.held) - _engines(one))
+    ]
+    found = advise(spec, facts, min(rooms, default=0))
+    if found is None or facts.model is None:
+        return None
+    tokens = longest_tokens(spec, facts)
+    changed = next(one for one, changes in _candidates(spec, tokens) if changes == found)
+    learner = estimate_learner(changed, facts.model, tokens).total
+    share = min(
+        largest_share(one.memory, learner * (len(one.held) - _engines(one)), _engines(one))
+        for one in shared
+    )
+    return (*found, Change(field=FIELD, value=f"{max(share, least):.2f}"))
+
+
+def _engines(load: Load) -> int:
+    return sum(item.role == "actor" for item in load.held)
+
+
+def _others(load: Load) -> int:
+    return sum(item.total for item in load.held if item.role != "actor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ from rollout_api.v1alpha1.training.optimizer import Optimizer
 GIB = 1024**3
 HEADROOM = 0.92
 """Share of a device that a run may plan with; the rest is fragmentation and libraries."""
-_KV_SEQUENCES = 16
+KV_SEQUENCES = 16
+"""Of an engine that are planned with."""
 SERVICE_ENGINES_MAX = 2
 """Engines that a training service keeps loaded to sample from."""
 
@@ -87,7 +88,7 @@ def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int
         role="actor",
         parts=(
             ("weights", weights // devices),
-            ("KV cache", token * sequence_tokens * _KV_SEQUENCES // devices),
+            ("KV cache", token * sequence_tokens * KV_SEQUENCES // devices),
         ),
     )
 
