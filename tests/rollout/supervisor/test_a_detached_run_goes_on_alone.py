@@ -101,6 +101,16 @@ def test_it_outlives_its_terminal_and_comes_to_the_same_chain_after_a_stop(folde
     assert "Succeeded" in call(folder, "attach", "small-1")[0]
 
 
+def test_a_measurement_goes_on_alone_too_and_says_at_the_end_what_it_came_to(folder):
+    suite = ("--suite", "arithmetic", "--limit", "4", "--max-tokens", "4")
+    out, _ = call(folder, "eval", "--model", "rollout://tiny-qwen2", *suite, "--detach")
+    assert "eval-1 goes on in the background" in out
+
+    out, _ = call(folder, "attach", "eval")
+    assert "Succeeded" in out
+    assert "4 prompts" in out
+
+
 def test_what_is_wrong_is_said_by_the_command_itself(folder):
     (folder / "rows.jsonl").unlink()
 

@@ -10,6 +10,7 @@ import typer
 from rollout.cli.outcomes import print_result
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.runs import find
+from rollout.cli.starting.detaching import DetachOption
 from rollout.cli.starting.measuring import Server, conclude, measure_server
 from rollout.cli.starting.running import (
     DryRunOption,
@@ -110,6 +111,7 @@ def evaluate(
     set_: SetOption = None,
     resume: ResumeOption = None,
     dry_run: DryRunOption = False,
+    detach: DetachOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Measure a model by suites, each prompt once; a run that was killed goes on with --resume."""
@@ -123,7 +125,7 @@ def evaluate(
     asked |= _drop_unsaid({"maxPrompts": limit, "maxNewTokens": max_tokens})
     evaluations = [{"suite": one, **asked} for one in _suites(suites, parameters or [])]
     if url is not None:
-        is_local = run is not None or best or step is not None or bool(set_) or dry_run
+        is_local = any((run is not None, best, step is not None, set_, dry_run, detach))
         server = _server(url, model, key_env, is_local=is_local)
         wish = {"samples": samples, "temperature": drawn, "seed": seed, "max_tokens": max_tokens}
         wish = {**_drop_unsaid(wish), "concurrency": concurrency}
@@ -139,7 +141,14 @@ def evaluate(
         **sampling_spec(engine, fast=fast),
     }
     document = build_document("rollout eval", name, spec, set_)
-    result = launch([document], resume=resume, run_dir=run_dir, dry_run=dry_run, output=output)
+    how = {"resume": resume, "run_dir": run_dir, "dry_run": dry_run, "detach": detach}
+    _measure_here(document, against, output, how)
+
+
+def _measure_here(
+    document: Any, against: Path | None, output: OutputFormat, how: dict[str, Any]
+) -> None:
+    result = launch([document], output=output, **how)
     if result is None:
         return
     if output is OutputFormat.text:
@@ -151,7 +160,7 @@ def _server(url: str, model: str | None, key_env: str, *, is_local: bool) -> Ser
     """The server that is measured. Raises SpecError beside an option of what is measured here (``is_local``)."""
     if model is None or is_local:
         raise SpecError(
-            "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run"
+            "--url takes --model, the model's name there, and none of --run, --step, --best, --set, --dry-run, --detach"
         )
     return Server(url=url, model=model, key_env=key_env)
 

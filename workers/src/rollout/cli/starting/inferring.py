@@ -8,6 +8,7 @@ import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
 from rollout.cli.starting import keys, logged, serving
+from rollout.cli.starting.detaching import DetachOption
 from rollout.cli.starting.running import (
     DryRunOption,
     ResumeOption,
@@ -87,6 +88,7 @@ def batch(
     set_: SetOption = None,
     resume: ResumeOption = None,
     dry_run: DryRunOption = False,
+    detach: DetachOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
     """Answer every row of a file once, in order; a run that was killed goes on with --resume."""
@@ -119,4 +121,5 @@ def batch(
         run_dir=run_dir,
         dry_run=dry_run,
         output=output,
+        detach=detach,
     )

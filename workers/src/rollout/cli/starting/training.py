@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli.output import OutputFormat, OutputOption
+from rollout.cli.starting.detaching import DetachOption
 from rollout.cli.starting.running import (
     DryRunOption,
     EndpointOption,
@@ -68,6 +69,7 @@ def _register(algorithm: str, says: str) -> None:
         endpoint: EndpointOption = None,
         region: RegionOption = None,
         trust: TrustOption = None,
+        detach: DetachOption = False,
         output: OutputOption = OutputFormat.text,
     ) -> None:
         documents = load_overridden(config, set_ or [])
@@ -89,6 +91,7 @@ def _register(algorithm: str, says: str) -> None:
             dry_run=dry_run,
             output=output,
             snapshots=lies,
+            detach=detach,
         )
 
 
