@@ -10,7 +10,9 @@ from rollout.doctor.facts import Device, Folder, Hub, MachineFacts, SglangFacts,
 from rollout.doctor.judge import EXTRAS, GIB, judge
 
 H100 = Device(name="H100", memory=80 * GIB, free=79 * GIB, capability=(9, 0))
-TORCH = TorchFacts(version="2.13.0", built_for="cuda 13.0", nccl="2.28.3", devices=(H100,))
+TORCH = TorchFacts(
+    version="2.13.0", built_for="cuda 13.0", nccl="2.28.3", triton="3.7.1", devices=(H100,)
+)
 GOOD = MachineFacts(
     system="linux",
     architecture="x86_64",
@@ -60,6 +62,14 @@ CASES = [
     ({"torch": replace(BLIND, built_for="cpu")}, "devices", "broken", "torch built for CUDA"),
     ({"torch": BLIND, "driver": ""}, "devices", "broken", "install a driver"),
     ({"torch": BLIND}, "devices", "broken", "install a driver as new"),
+    ({"torch": BLIND, "driver": "570.133.20"}, "devices", "broken", "install driver 580 or newer"),
+    (
+        {"torch": replace(BLIND, built_for="cuda 12.8"), "driver": "515.43"},
+        "devices",
+        "broken",
+        "install driver 525 or newer",
+    ),
+    ({"torch": replace(TORCH, triton="")}, "kernels", "lack", "triton"),
     ({"torch": BLIND, "nodes": 0}, "devices", "lack", "CUDA device"),
     ({"torch": replace(TORCH, devices=(BUSY,))}, "device 0", "lack", "nvidia-smi"),
     ({"torch": replace(TORCH, devices=(H100, OLD))}, "device 1", "lack", "newer device"),

@@ -18,11 +18,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchFacts:
-    """The installed torch. ``built_for`` is ``cpu``, ``cuda 13.0`` or the like; ``error``: why it cannot be imported."""
+    """The installed torch. ``built_for`` is ``cpu``, ``cuda 13.0`` or the like; ``error``: why it cannot be imported.
+
+    ``triton``: the release of what compiles kernels for it; empty without one.
+    """
 
     version: str = ""
     built_for: str = ""
     nccl: str = ""
+    triton: str = ""
     devices: tuple[Device, ...] = ()
     error: str = ""
 

@@ -25,6 +25,8 @@ VLLM_TESTED = "0.32"
 """The release that our tests run against."""
 VLLM_PYTHON_MAX = (3, 12)
 """The newest for which what its build for CUDA needs has packages."""
+DRIVERS = {13: 580, 12: 525, 11: 450}
+"""The oldest driver for each CUDA that a torch may be built for (NVIDIA's table of minor-version compatibility)."""
 EXTRAS = {
     "boto3": ("s3", "objects and models in S3 buckets"),
     "google-cloud-storage": ("gcs", "objects and models in Google's buckets"),
@@ -159,15 +161,45 @@ def _no_device(facts: MachineFacts) -> Diagnosis:
             fix="take a machine with a CUDA device for more",
         )
     driver = f"driver {facts.driver}" if facts.driver else "no driver"
-    cpu_only = facts.torch.built_for == "cpu"
     return Diagnosis(
         name="devices",
         state="broken",
         found=f"{facts.nodes} in /dev, {driver}, and torch sees none",
         costs="runs use the processor, or are refused",
-        fix="install the torch built for CUDA"
-        if cpu_only
-        else "install a driver as new as torch's CUDA, and let this user open /dev/nvidia*",
+        fix=_sight(facts),
+    )
+
+
+def _sight(facts: MachineFacts) -> str:
+    """What to do for torch to see the devices that the kernel shows."""
+    built_for = facts.torch.built_for
+    if built_for == "cpu":
+        return "install the torch built for CUDA"
+    major = _first_number(built_for.removeprefix("cuda "))
+    oldest = DRIVERS.get(major, 0)
+    if facts.driver and _first_number(facts.driver) < oldest:
+        return f"install driver {oldest} or newer: torch is built for CUDA {major}"
+    return "install a driver as new as torch's CUDA, and let this user open /dev/nvidia*"
+
+
+def _first_number(version: str) -> int:
+    first = version.partition(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+def _kernels(facts: MachineFacts) -> Iterator[Diagnosis]:
+    if not facts.torch.devices:
+        return
+    if facts.torch.triton:
+        found = f"flash attention, CUDA graphs, Triton {facts.torch.triton}"
+        yield Diagnosis(name="kernels", state="ok", found=found)
+        return
+    yield Diagnosis(
+        name="kernels",
+        state="lack",
+        found="no Triton",
+        costs="norms, gates, the head and digests of weights are plain products, or the host's: slower, and more memory",
+        fix="install the triton that torch for CUDA names",
     )
 
 
@@ -303,6 +335,7 @@ RULES: tuple[Callable[[MachineFacts], Iterator[Diagnosis]], ...] = (
     _limits,
     _torch,
     _devices,
+    _kernels,
     _vllm,
     _sglang,
     _sandbox,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
@@ -16,9 +17,17 @@ def main() -> None:
         "version": torch.__version__,
         "built_for": f"cuda {torch.version.cuda}" if torch.version.cuda else "cpu",
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if devices else "",
+        "triton": _triton(),
         "devices": devices,
     }
     sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _triton() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return ""
 
 
 def _device(index: int) -> dict[str, Any]:
