@@ -16,6 +16,7 @@ from hub_stand_in import TINY, place_gsm8k
 from rollout.models.resolve import resolve_model
 
 SAMPLES = sorted((Path(__file__).parents[3] / "manifests" / "samples" / "one-gpu").glob("*.yaml"))
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "recipes-for-one-gpu.md"
 CARD = re.compile(r"^# card: (\w+)$", re.MULTILINE)
 FEWER = {
     "gsm8k-grpo": {
@@ -62,6 +63,12 @@ def test_each_fits_the_card_that_it_names_with_room_for_a_longer_sequence(sample
     (load,) = run["devices"]["loads"]
     assert 0.2 * load["memory"] < sum(size for _, size in load["held"]) <= 0.92 * load["memory"]
     assert run["devices"]["longestSequence"] >= 2048
+    total = sum(size for _, size in load["held"]) / 2**30
+    longest, more = (run["devices"][f"longestSequence{one}"] for one in ("", "Recomputing"))
+    row = (
+        f"| `{sample.stem}` | {card.replace('Gi', ' GB')} | {total:.1f} | {longest:,} | {more:,} |"
+    )
+    assert row in PAGE.read_text()
 
 
 @pytest.mark.process
