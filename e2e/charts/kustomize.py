@@ -98,6 +98,17 @@ COMPONENTS = (
         values={"rbac": {"userRoles": True}},
     ),
     Component(
+        name="console",
+        why="Runs in a browser; needs a Secret `rollout-console-tls` with tls.crt and tls.key, and the workers' image.",
+        values={
+            "console": {
+                "enabled": True,
+                "tlsSecretName": "rollout-console-tls",
+                "image": "registry.invalid/rollout-worker",
+            }
+        },
+    ),
+    Component(
         name="service-monitor",
         why="Metrics of the operator and its webhook, for the Prometheus operator.",
         values={"serviceMonitor": {"enabled": True}},

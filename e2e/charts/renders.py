@@ -4,6 +4,12 @@ from typing import Any
 
 import charts
 
+CONSOLE: dict[str, Any] = {
+    "enabled": True,
+    "tlsSecretName": "console-tls",
+    "image": "rollout/worker:1",
+    "clients": {"matchLabels": {"name": "ingress"}},
+}
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "everything": {
@@ -37,6 +43,8 @@ MODES: dict[str, dict[str, Any]] = {
     "no webhook": {"webhook": {"enabled": False}},
     "one replica": {"operator": {"replicas": 1}, "webhook": {"replicas": 1}},
     "namespaced": {"namespaces": ["research", "teaching"]},
+    "console": {"console": CONSOLE},
+    "namespaced console": {"console": CONSOLE, "namespaces": ["research", "teaching"]},
     "one chart": {"crds": {"enabled": True}},
 }
 

@@ -20,6 +20,7 @@ LIGHT = [
     ("rollout.report.service_tables", HEAVY),
     ("rollout.service.reading.summary", HEAVY),
     ("rollout.console.serve", HEAVY | {"matplotlib", "pyarrow"}),
+    ("rollout.console.cluster.serve", HEAVY | {"matplotlib", "pyarrow"}),
     ("rollout.entrypoints.serving.gateway", HEAVY | {"numpy", "tokenizers", "httpx"}),
     ("rollout.serving.session", HEAVY),
     ("rollout.client", HEAVY),

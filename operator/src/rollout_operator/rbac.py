@@ -3,7 +3,8 @@
 ``watched``: in every namespace with runs (a ClusterRole, or a Role each). ``cluster``: only where the
 operator serves the whole cluster; ``namespaced``: only where it serves a list of namespaces. ``own``: in the
 operator's namespace. ``coordinator`` and ``sandboxes`` are not the operator's: they are all that the coordinators of
-runs may do, the latter only those of runs with sandbox pods.
+runs may do, the latter only those of runs with sandbox pods. ``console`` is what the console reads where runs are, and
+``reviews`` how it asks who its viewers are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Literal
 
 from rollout_operator.signing import SECRET_NAME, SNAPSHOT_SECRET
 
-Scope = Literal["watched", "cluster", "namespaced", "own", "coordinator", "sandboxes"]
+Scope = Literal[
+    "watched", "cluster", "namespaced", "own", "coordinator", "sandboxes", "console", "reviews"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,3 +322,35 @@ COORDINATOR_RULES: tuple[Rule, ...] = (
     ),
 )
 """All that the coordinators of runs may do; the operator binds it and cannot change it."""
+
+CONSOLE_RULES: tuple[Rule, ...] = (
+    Rule(
+        group="rollout.dev",
+        resources=("rolloutruns", "rolloutendpoints", "rolloutsnapshots"),
+        verbs=("get", "list"),
+        scope="console",
+        why="runs, endpoints and snapshots, for those who may see them",
+    ),
+    Rule(
+        group="",
+        resources=("pods", "events"),
+        verbs=("list",),
+        scope="console",
+        why="where a run's processes are, and what happened to them",
+    ),
+    Rule(
+        group="authentication.k8s.io",
+        resources=("tokenreviews",),
+        verbs=("create",),
+        scope="reviews",
+        why="who a viewer is",
+    ),
+    Rule(
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+        scope="reviews",
+        why="what a viewer may see",
+    ),
+)
+"""All that the console's own account may do: it reads no Secret and changes nothing."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption, names_cluster
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_table
 
 ByOption = Annotated[
@@ -18,6 +19,7 @@ ByOption = Annotated[
         help="Rank by this: reward, loss, any metric of steps, EVALUATION or EVALUATION/SPLIT/METRIC.",
     ),
 ]
+R = TypeVar("R")
 COLUMNS_MAX = 4
 """Differing settings that still stand in the ranked table."""
 SETTINGS_MAX, RUNS_MAX = 12, 4
@@ -34,26 +36,44 @@ def compare(
         Path | None,
         typer.Option("--page", help="Where the page goes; default: compare.html beside the runs."),
     ] = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Lay the curves of several runs over each other; write a page, and the JSON beside it."""
+    """Lay the curves of several runs over each other; write a page, and the JSON beside it. Of a cluster compare.html here."""
     import os
 
-    from rollout.cli.runs import find
-    from rollout.errors import SpecError
-    from rollout.report.comparison.page import compare_folders, write_comparison
+    from rollout.report.comparison.page import compare_folders, compare_runs, write_comparison
     from rollout.runs.run_dir import runs_home
 
-    folders = list(dict.fromkeys(find(run) for run in runs))
-    if len(folders) < 2:
-        raise SpecError(f"nothing to compare: {len(folders)} run given; name at least two")
-    where = page or runs_home(os.environ) / "compare.html"
-    document = write_comparison(compare_folders(folders, by), where)
+    if names_cluster(cluster=cluster, context=context, namespace=namespace):
+        from rollout.cli.cluster.remote import read_reports
+
+        named = require_several(list(dict.fromkeys(runs)))
+        found = compare_runs(read_reports(named, context, namespace), by)
+        where = page or Path("compare.html")
+    else:
+        from rollout.cli.runs import find
+
+        folders = require_several(list(dict.fromkeys(find(run) for run in runs)))
+        found = compare_folders(folders, by)
+        where = page or runs_home(os.environ) / "compare.html"
+    document = write_comparison(found, where)
     if output is OutputFormat.json:
         print_json(document)
         return
     print_comparison(document)
     print_line(f"page: {where}")
+
+
+def require_several(runs: list[R]) -> list[R]:
+    """The runs, of which there are at least two. Raises SpecError."""
+    from rollout.errors import SpecError
+
+    if len(runs) < 2:
+        raise SpecError(f"nothing to compare: {len(runs)} run given; name at least two")
+    return runs
 
 
 def print_comparison(document: Mapping[str, Any]) -> None:

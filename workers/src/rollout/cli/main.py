@@ -26,7 +26,7 @@ from rollout.cli import (
 from rollout.cli.book import manifesting, verifying
 from rollout.cli.cloud import commands as clouds
 from rollout.cli.cluster import changing, endpoint, reading, stuck, waiting
-from rollout.cli.debug import engine, evidence, rendering
+from rollout.cli.debug import engine, evidence, pages, rendering
 from rollout.cli.debug import learner as debug
 from rollout.cli.env import commands as environments
 from rollout.cli.model import exporting as model_exporting
@@ -95,6 +95,7 @@ debug.app.command("rollout-only")(engine.rollout_only)
 debug.app.command("profile")(engine.profile)
 debug.app.command("render")(rendering.render)
 debug.app.command("evidence")(evidence.evidence)
+debug.app.command("page")(pages.page)
 debug.app.command("stuck")(stuck.stuck)
 app.add_typer(debug.app, name="debug")
 app.command("submit")(changing.submit)

@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli.book.finding import BaseOption, ServiceOption, find_either
 from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption, names_cluster
-from rollout.cli.cluster.remote import RUN_FOLDER, print_answer, save_report
+from rollout.cli.cluster.remote import print_answer, save_report
 from rollout.cli.outcomes import print_cost, print_fact, print_outcome
 from rollout.cli.output import (
     OutputFormat,
@@ -22,6 +22,7 @@ from rollout.cli.output import (
     print_note,
     print_table,
 )
+from rollout.cluster.coordinator import RUN_FOLDER
 
 if TYPE_CHECKING:
     from rollout.service.reading.finding import OpenedModel
@@ -81,7 +82,7 @@ def list_runs(service: ServiceOption = None, *, output: OutputOption = OutputFor
 
 
 def _run_rows() -> list[dict[str, Any]]:
-    from rollout.errors import LedgerError
+    from rollout.errors import LedgerError, SpecError
     from rollout.report.gather import gather, read_early_end
     from rollout.runs.run_dir import runs_home
 
@@ -89,7 +90,7 @@ def _run_rows() -> list[dict[str, Any]]:
     for folder in sorted(runs_home(os.environ).glob("*/worker.json")):
         try:
             data = gather(folder.parent)
-        except LedgerError as error:
+        except (LedgerError, SpecError) as error:
             early = read_early_end(folder.parent)
             said = f"unreadable: {error}" if early is None else f"Failed: {early}"
             rows.append({"run": folder.parent.name, "outcome": said})
@@ -203,8 +204,8 @@ def samples(
         asked += ["--limit", str(limit), "--output", output]
         print_answer(run, asked, context, namespace)
         return
-    from rollout.report.gather import describe_plugins
-    from rollout.report.rows import is_offline, read_samples
+    from rollout.report.gather import describe_plugins, is_offline
+    from rollout.report.rows import read_samples
 
     folder = find_either(run, service)
     if not isinstance(folder, Path):

@@ -1,5 +1,6 @@
-"""Calls to a cluster's API server as the person of the kubeconfig. The only importer of ``kubernetes``.
+"""Calls to a cluster's API server as somebody. The only importer of ``kubernetes``.
 
+As the person of the kubeconfig, as the account of our pod where there is none, or as whoever holds a token.
 Plain objects in, plain objects out. Every call has a time limit; what the server refuses is said with the
 verb, the object and the right that is missing. Nothing is retried: a person reads the error and asks again.
 """
@@ -10,10 +11,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from rollout.cluster.kinds import GROUP, VERSION, Kind, Reference
+from rollout.cluster.streams import ExecResult, drain, handshake_refusal, whole_lines
 from rollout.errors import KubeError, ObjectNotFound, SpecError
 
 try:
@@ -33,32 +36,50 @@ FOLLOW_SECONDS = 24 * 3600
 PAGE_OBJECTS = 500
 OBJECTS_MAX = 20_000
 """A list of more is refused, not cut."""
-OUTPUT_BYTES_MAX = 64 << 20
-"""What a command in a pod may print."""
-EXEC_SECONDS = 300
 FIELD_MANAGER = "rollout-cli"
+IN_POD = "KUBERNETES_SERVICE_HOST"
+"""Set by the kubelet in every pod."""
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 NOT_FOUND, FORBIDDEN, UNAUTHORISED, CONFLICT = 404, 403, 401, 409
 
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecResult:
-    """What a command in a container came to."""
-
-    code: int
-    stdout: str
-    stderr: str
+Connection = tuple[str, str, client.ApiClient]
+"""A context's name, its namespace, and how its API server is spoken to."""
 
 
 class Cluster:
     """One namespace of one context. ``context`` None is the kubeconfig's current one, ``namespace`` None that of the context."""
 
-    def __init__(self, *, context: str | None = None, namespace: str | None = None) -> None:
-        self.context, active_namespace, self._api = _connect(context)
+    def __init__(
+        self,
+        *,
+        context: str | None = None,
+        namespace: str | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.context, active_namespace, self._api = connection or _connect(context)
         self.namespace = namespace or active_namespace
         self._core = client.CoreV1Api(self._api)
         self._custom: Any = client.CustomObjectsApi(self._api)
+
+    def within(self, namespace: str) -> Cluster:
+        """Another namespace of the same cluster, with the same rights."""
+        return Cluster(connection=(self.context, namespace, self._api))
+
+    def as_holder(self, token: str) -> Cluster:
+        """The same place with the rights of whoever holds this bearer token, and with none of ours."""
+        api = client.ApiClient(_settings_of_holder(self._api.configuration, token))
+        return Cluster(connection=(self.context, self.namespace, api))
+
+    def review(self, group: str, kind: str, spec: Mapping[str, Any]) -> Object:
+        """The ``status`` that the API server gives a review, such as a TokenReview of ``authentication.k8s.io``."""
+        plural = f"{kind.lower()}s"
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": dict(spec)}
+        with self._said("create", plural):
+            answer = self._custom.create_cluster_custom_object(
+                group, "v1", plural, body, _request_timeout=CALL_SECONDS
+            )
+        return answer.get("status") or {}
 
     def get(self, reference: Reference) -> Object:
         """One object of ours. Raises ObjectNotFound."""
@@ -69,6 +90,10 @@ class Cluster:
 
     def objects(self, kind: Kind, *, everywhere: bool = False) -> list[Object]:
         """All objects of a kind, in this namespace or in all."""
+        return list(self.each(kind, everywhere=everywhere))
+
+    def each(self, kind: Kind, *, everywhere: bool = False) -> Iterator[Object]:
+        """As ``objects``, one page of them in memory."""
         where = f"{kind.plural} in {'all namespaces' if everywhere else self.namespace}"
 
         def page(limit: int, token: str | None) -> Object:
@@ -78,7 +103,7 @@ class Cluster:
             return self._custom.list_namespaced_custom_object(*self._place(kind), **more)
 
         with self._said("list", where):
-            return _all_pages(page, where)
+            yield from _all_pages(page, where)
 
     def create(self, document: Mapping[str, Any], kind: Kind, *, dry_run: bool = False) -> Object:
         """Make an object; the API server's admission decides. Raises KubeError, also when its name is taken."""
@@ -159,7 +184,7 @@ class Cluster:
                 _preload_content=False,
                 _request_timeout=timeout,
             )
-            yield from _lines(answer)
+            yield from whole_lines(answer)
 
     def run_in(self, pod: str, container: str, command: Sequence[str]) -> ExecResult:
         """Run a command in a container and wait for its end. Raises KubeError past OUTPUT_BYTES_MAX or EXEC_SECONDS."""
@@ -176,7 +201,7 @@ class Cluster:
                 _preload_content=False,
                 _request_timeout=CALL_SECONDS,
             )
-            return _drain(channel, pod)
+            return drain(channel, pod)
 
     def _core_list(self, call: Callable[..., Any], what: str, **further: Any) -> list[Object]:
         where = f"{what} in {self.namespace}"
@@ -194,7 +219,7 @@ class Cluster:
             return json.loads(answer.data)
 
         with self._said("list", where):
-            return _all_pages(page, where)
+            return list(_all_pages(page, where))
 
     def _place(self, kind: Kind) -> tuple[str, str, str, str]:
         return GROUP, VERSION, self.namespace, kind.plural
@@ -213,9 +238,11 @@ class Cluster:
             ) from error
 
 
-def _connect(context: str | None) -> tuple[str, str, client.ApiClient]:
+def _connect(context: str | None) -> Connection:
     path = os.environ.get("KUBECONFIG")  # the client reads it once, when it is imported
     try:
+        if context is None and not path and _is_pod():
+            return _connect_in_pod()
         contexts, active = config.list_kube_config_contexts(path)
         chosen = active if context is None else _find(contexts, context)
         api = config.new_client_from_config(path, context=chosen["name"])
@@ -227,6 +254,29 @@ def _connect(context: str | None) -> tuple[str, str, client.ApiClient]:
     return chosen["name"], namespace, api
 
 
+def _is_pod() -> bool:
+    default = Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
+    return IN_POD in os.environ and not default.is_file()
+
+
+def _connect_in_pod() -> Connection:
+    settings = client.Configuration()
+    config.load_incluster_config(client_configuration=settings)
+    namespace = POD_NAMESPACE.read_text(encoding="utf-8").strip()
+    return "of the pod's own account", namespace, client.ApiClient(settings)
+
+
+def _settings_of_holder(ours: client.Configuration, token: str) -> client.Configuration:
+    """Where the API server is and what it is known by, and nothing that says who we are."""
+    settings = deepcopy(ours)
+    settings.refresh_api_key_hook = None
+    settings.cert_file = settings.key_file = None
+    settings.username = settings.password = None
+    settings.api_key = {"BearerToken": token}
+    settings.api_key_prefix = {"BearerToken": "Bearer"}
+    return settings
+
+
 def _find(contexts: Sequence[Object], name: str) -> Object:
     found = next((one for one in contexts if one["name"] == name), None)
     if found is None:
@@ -235,26 +285,30 @@ def _find(contexts: Sequence[Object], name: str) -> Object:
     return found
 
 
-def _all_pages(page: Callable[[int, str | None], Object], where: str) -> list[Object]:
-    found: list[Object] = []
+def _all_pages(page: Callable[[int, str | None], Object], where: str) -> Iterator[Object]:
+    count = 0
     token: str | None = None
     while True:
         answer = page(PAGE_OBJECTS, token)
-        found += answer.get("items", [])
+        items = answer.get("items", [])
+        count += len(items)
+        yield from items
         token = answer.get("metadata", {}).get("continue") or None
         if token is None:
-            return found
-        if len(found) >= OBJECTS_MAX:
+            return
+        if count >= OBJECTS_MAX:
             raise KubeError(f"list {where}: more than {OBJECTS_MAX} objects; name a namespace")
 
 
 def _refusal(error: ApiException, verb: str, what: str, cluster: Cluster) -> KubeError:
     """The server's words, and what to do about them."""
-    message = _message(error)
-    if error.status == NOT_FOUND:
+    status, message = error.status, _message(error)
+    if refused := handshake_refusal(str(error.reason)):
+        status, message = refused[0], _short(refused[1])
+    if status == NOT_FOUND:
         fix = f"namespace {cluster.namespace} of context {cluster.context}; another: --namespace, --context"
         return ObjectNotFound(f"{what} not found in {fix} ({message})")
-    if error.status in {FORBIDDEN, UNAUTHORISED}:
+    if status in {FORBIDDEN, UNAUTHORISED}:
         return KubeError(
             f"you may not {verb} {what} in namespace {cluster.namespace}: {message}; ask the platform for that right"
         )
@@ -271,49 +325,3 @@ def _message(error: ApiException) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 2000 else text[:2000] + " ..."
-
-
-def _lines(answer: Any) -> Iterator[str]:
-    """Whole lines of a streamed body."""
-    rest = b""
-    try:
-        for chunk in answer.stream(1 << 16):
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
-    finally:
-        answer.release_conn()
-    if rest:
-        yield rest.decode(errors="replace")
-
-
-def _drain(channel: Any, pod: str) -> ExecResult:
-    """Read both outputs until the command has ended."""
-    outputs = ("stdout", "stderr")
-    taken: dict[str, list[str]] = {name: [] for name in outputs}
-    size = idle_seconds = 0
-    while channel.is_open():
-        channel.update(timeout=1)
-        piece_size = _take(channel, taken)
-        size += piece_size
-        idle_seconds = 0 if piece_size else idle_seconds + 1
-        if size > OUTPUT_BYTES_MAX or idle_seconds > EXEC_SECONDS:
-            channel.close()
-            raise KubeError(
-                f"a command in pod/{pod} printed more than {OUTPUT_BYTES_MAX} bytes, or nothing for {EXEC_SECONDS} s"
-            )
-    _take(channel, taken)
-    stdout, stderr = ("".join(taken[name]) for name in outputs)
-    return ExecResult(code=channel.returncode, stdout=stdout, stderr=stderr)
-
-
-def _take(channel: Any, taken: Mapping[str, list[str]]) -> int:
-    """Move what has arrived; how many characters that was."""
-    size = 0
-    for name, read, peek in (
-        ("stdout", channel.read_stdout, channel.peek_stdout),
-        ("stderr", channel.read_stderr, channel.peek_stderr),
-    ):
-        if peek():
-            taken[name].append(read())
-            size += len(taken[name][-1])
-    return size

@@ -9,6 +9,7 @@ from typing import Any
 
 from rollout.cluster.kinds import RUN, Kind
 from rollout.errors import SpecError
+from rollout_api.names import LABEL_ROLE, LABEL_RUN_UID
 
 Object = Mapping[str, Any]
 CALM = frozenset({"ContainerCreating", "PodInitializing"})
@@ -35,6 +36,12 @@ def dig(data: Any, path: str) -> Any:
             return None
         data = data.get(part)
     return data
+
+
+def select_pods(uid: str, role: str | None = None) -> str:
+    """The label selector of a run's pods, or of those of one role."""
+    labels = {LABEL_RUN_UID: uid, **({} if role is None else {LABEL_ROLE: role})}
+    return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
 def condition(obj: Object, kind: str) -> Object:

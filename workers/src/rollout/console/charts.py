@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 def draw(plot: Plot) -> str:
     """The plot as an ``<svg>`` element with a title for those who do not see it."""
-    series = [_finite(one) for one in plot.series]
+    series = [keep_finite(one) for one in plot.series]
     low, high = y_limits(plot)
     xs = [x for one in series for x in one.xs]
     frame = _Frame(min(xs, default=0.0), max(xs, default=1.0), low, high)
@@ -90,7 +90,8 @@ def ticks(low: float, high: float, number: int = TICKS) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
-def _finite(series: Series) -> Series:
+def keep_finite(series: Series) -> Series:
+    """The series without the points whose value is no number."""
     keep = [i for i, y in enumerate(series.ys) if math.isfinite(y)]
     if len(keep) == len(series.ys):
         return series

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from rollout.ledger.views import TraceView
@@ -33,9 +34,8 @@ def list_boxes(trace: TraceView) -> list[Box]:
     return boxes
 
 
-def draw_lineage(trace: TraceView) -> str:
+def draw_lineage(boxes: Sequence[Box]) -> str:
     """The boxes as an ``<svg>`` element; the table beside it says the same, and more."""
-    boxes = list_boxes(trace)
     width = len(boxes) * (BOX_WIDTH + GAP) - GAP
     label = escape(visible(", then ".join(" ".join(filter(None, box)) for box in boxes)))
     size = f'viewBox="0 0 {width} {BOX_HEIGHT}" width="{width}" height="{BOX_HEIGHT}"'

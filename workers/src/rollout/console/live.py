@@ -21,26 +21,38 @@ SECONDS_MAX = 3600.0
 FOLLOWERS: web.AppKey[set[object]] = web.AppKey("followers", set)
 
 
+Mark = Callable[[], Awaitable[tuple[int, str] | None]]
+"""Reads what changes whenever a run has moved; None where nothing is to be told."""
+
+
 async def follow(
-    request: web.Request, read_mark: Callable[[], Awaitable[tuple[int, str]]]
+    request: web.Request,
+    read_mark: Mark,
+    *,
+    poll_seconds: float | None = None,
+    followers_max: int | None = None,
 ) -> web.StreamResponse:
-    """Write an event ``moved`` whenever the mark is another one, until the client leaves or the console ends."""
+    """Write an event ``moved`` whenever the mark is another one, until the client leaves or the console ends.
+
+    ``poll_seconds`` and ``followers_max`` None: POLL_SECONDS, FOLLOWERS_MAX.
+    """
+    most = FOLLOWERS_MAX if followers_max is None else followers_max
     followers = request.app[FOLLOWERS]
-    if len(followers) >= FOLLOWERS_MAX:
+    if len(followers) >= most:
         raise web.HTTPServiceUnavailable(
-            text=f"{FOLLOWERS_MAX} pages are kept live: close one", headers={"Retry-After": "30"}
+            text=f"{most} pages are kept live: close one", headers={"Retry-After": "30"}
         )
     ours = object()
     followers.add(ours)
     try:
-        return await _write(request, read_mark)
+        return await _write(
+            request, read_mark, POLL_SECONDS if poll_seconds is None else poll_seconds
+        )
     finally:
         followers.discard(ours)
 
 
-async def _write(
-    request: web.Request, read_mark: Callable[[], Awaitable[tuple[int, str]]]
-) -> web.StreamResponse:
+async def _write(request: web.Request, read_mark: Mark, poll_seconds: float) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
     )
@@ -58,11 +70,11 @@ async def _write(
         elif loop.time() - said_at > QUIET_SECONDS_MAX:
             await response.write(b": quiet\n\n")
             said_at = loop.time()
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll_seconds)
     return response
 
 
-async def _read(read_mark: Callable[[], Awaitable[tuple[int, str]]]) -> tuple[int, str] | None:
+async def _read(read_mark: Mark) -> tuple[int, str] | None:
     """The mark; None for a ledger that is not there yet or any more: the page says why."""
     try:
         return await read_mark()

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from rollout.costs.usage import Lifetime, RunUsage
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.sql.lives import read_attempt_seconds, read_lives
@@ -51,7 +49,7 @@ def read_usages(folders: Sequence[Path]) -> tuple[RunUsage, ...]:
     for folder in folders:
         try:
             found.append(read_usage(folder))
-        except (LedgerError, SpecError, ValidationError) as error:
+        except (LedgerError, SpecError) as error:
             found.append(RunUsage(run=folder.name, uid="", stays=None, why=str(error)))
     return tuple(found)
 
@@ -68,12 +66,7 @@ def find_folders(home: Path) -> list[Path]:
 
 
 def _read_identity(folder: Path) -> Mapping[str, Any]:
-    config = read_config(folder)
-    if not isinstance(config.get("run"), dict) or not isinstance(config.get("spec"), dict):
-        raise LedgerError(
-            f"{folder}/worker.json names no run and spec: it is not the file of a run"
-        )
-    return {"uid": "", "namespace": "default", **config["run"]}
+    return {"uid": "", "namespace": "default", **read_config(folder)["run"]}
 
 
 def _stay(life: LifeView) -> Lifetime:

@@ -8,9 +8,8 @@ from pathlib import Path
 from rollout.errors import SpecError, StoreError
 from rollout.objects.opening import open_place
 from rollout.objects.reading import ObjectFiles
-from rollout.report.gather import open_ledger, read_config
+from rollout.report.gather import open_ledger, read_config, read_storage
 from rollout.seams import ObjectSource
-from rollout_api.v1alpha1.storage import Storage
 
 FOLDER = "evidence"
 FILE_BYTES_MAX = 1 << 20
@@ -84,8 +83,7 @@ def _moment(name: str) -> str:
 
 def _objects(run_dir: Path) -> ObjectSource:
     config = read_config(run_dir)
-    storage = config["spec"].get("storage")
-    place = None if storage is None else Storage.model_validate(storage)
+    place = read_storage(run_dir, config)
     if place is None or place.uri is None:
         return ObjectFiles(run_dir / "objects")
     return open_place(place, config["run"]["uid"], run_dir / "objects")

@@ -8,9 +8,10 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UnsetType
+from pydantic import BaseModel, ValidationError
 
 from rollout.codec import Outline
 from rollout.errors import LedgerError
@@ -21,6 +22,7 @@ from rollout.report.data import ReportInput
 from rollout.types import Trajectory
 from rollout_api.v1alpha1.storage import Storage
 
+P = TypeVar("P", bound=BaseModel)
 SAMPLES_MAX = 24
 NOTES_MAX = 8
 """Of what was said of plugins that have changed."""
@@ -74,8 +76,8 @@ def gather(run_dir: Path, *, whole: bool = True) -> ReportInput:
 
 def read_contents(config: Mapping[str, Any]) -> dict[str, str]:
     """The beginnings of the digests of models and data, by role."""
-    resolved = config["resolved"]
-    digests = {"model": resolved["modelDigest"], **resolved.get("modelDigests", {})}
+    resolved = config.get("resolved") or {}
+    digests = {"model": resolved.get("modelDigest", ""), **resolved.get("modelDigests", {})}
     digests |= {f"data/{role}": digest for role, digest in resolved.get("dataDigests", {}).items()}
     return {role: str(digest)[:DIGEST_SHOWN] for role, digest in digests.items()}
 
@@ -84,7 +86,7 @@ def grade_run(config: Mapping[str, Any], steps: Sequence[StepView]) -> str:
     """What may be claimed: as planned, or less once a restart met other digests than it committed."""
     if any(view.lineage > 0 for view in steps):
         return "Logical"
-    return str(config["resolved"].get("grade", "Exact"))
+    return str((config.get("resolved") or {}).get("grade", "Exact"))
 
 
 def read_best(run_dir: Path) -> dict[str, Any] | None:
@@ -100,12 +102,37 @@ def read_best(run_dir: Path) -> dict[str, Any] | None:
 def open_ledger(run_dir: Path) -> Reader:
     """The ledger of a run's folder, for reading. Raises LedgerError when the folder is no run."""
     config = read_config(run_dir)
-    storage = config["spec"].get("storage")
     return open_reader(
-        None if storage is None else Storage.model_validate(storage),
-        run_dir / "ledger.db",
-        config["run"]["uid"],
+        read_storage(run_dir, config), run_dir / "ledger.db", config["run"].get("uid", "")
     )
+
+
+def read_storage(run_dir: Path, config: Mapping[str, Any]) -> Storage | None:
+    """Where a run keeps its ledger and objects; None where its spec does not say. Raises LedgerError for what says nothing."""
+    return _part(Storage, config["spec"].get("storage"), run_dir, "storage")
+
+
+def is_offline(run_dir: Path) -> bool:
+    """Whether a run learns from rows of data, so that nothing was sampled for training. Raises LedgerError."""
+    from rollout_api.v1alpha1.training.train import Algorithm
+
+    train = read_config(run_dir)["spec"].get("train") or {}
+    algorithm = _part(Algorithm, train.get("algorithm"), run_dir, "train.algorithm")
+    return algorithm is not None and not algorithm.is_online
+
+
+def _part(kind: type[P], found: object, run_dir: Path, field: str) -> P | None:
+    """A part of the spec that a folder holds; None where it is not there."""
+    if found is None:
+        return None
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, (field, *first["loc"])))
+        raise LedgerError(
+            f"{run_dir}/worker.json: spec.{place}: {first['msg']}: a hand or another version of rollout wrote it"
+        ) from error
 
 
 def read_early_end(run_dir: Path) -> str | None:
@@ -120,12 +147,16 @@ def read_early_end(run_dir: Path) -> str | None:
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
-    """The run's WorkerConfig as plain data. Raises LedgerError when the folder is no run."""
+    """The run's WorkerConfig as plain data, with a ``run`` and a ``spec``. Raises LedgerError when the folder is no run."""
     path = run_dir / "worker.json"
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LedgerError(f"{run_dir} is not the folder of a run: {error}") from error
+    parts = [found.get(one) for one in ("run", "spec")] if isinstance(found, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        raise LedgerError(f"{path} names no run and spec: it is not the file of a run")
+    return found
 
 
 def read_steps(run_dir: Path) -> Iterator[dict[str, Any]]:
@@ -240,12 +271,12 @@ def describe_algorithm(spec: Mapping[str, Any]) -> str:
     train = spec.get("train")
     if train is None:
         return "Evaluation" if "evaluate" in spec else "Inference"
-    return str(next(iter(train["algorithm"]))).upper()
+    return str(next(iter(train.get("algorithm") or ("unknown",)))).upper()
 
 
 def describe_model(spec: Mapping[str, Any]) -> str:
     """The model's URI, or the run it came from."""
-    model = spec["model"]
+    model = spec.get("model") or {}
     source = model.get("fromRun")
     return f"the result of {source['name']}" if source else str(model.get("uri"))
 

@@ -14,18 +14,10 @@ from typing import Any
 from rollout.debug.recording import Recording, open_recording
 from rollout.errors import SpecError
 from rollout.ledger.sql.reader import Sort
-from rollout.report.gather import open_ledger, read_config, sample_row
+from rollout.report.gather import is_offline, open_ledger, sample_row
 
 SHOWN = ("prompt", "answer", "chosen", "rejected", "label", "margin")
 """Fields of a row of data that an algorithm learns from, in reading order."""
-
-
-def is_offline(run_dir: Path) -> bool:
-    """Whether a run learns from rows of data, so that nothing was sampled for training."""
-    from rollout_api.v1alpha1.training.train import Algorithm
-
-    train = read_config(run_dir)["spec"].get("train")
-    return train is not None and not Algorithm.model_validate(train["algorithm"]).is_online
 
 
 def read_samples(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rollout.debug.recording import open_recording
 from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView, StepView
-from rollout.report.gather import evaluation_rows, plugin_columns
-from rollout.report.rows import SHOWN, data_rows, is_offline
+from rollout.report.gather import evaluation_rows, is_offline, plugin_columns
+from rollout.report.rows import SHOWN, data_rows
 from rollout.tracking.last_step import flat_numbers
 
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout_api.names import LABEL_ROLE, LABEL_RUN_UID
-
 if TYPE_CHECKING:
     from rollout.cluster.client import Cluster
 
@@ -43,9 +41,3 @@ def open_cluster(context: str | None, namespace: str | None) -> Cluster:
 def names_cluster(*, cluster: bool, context: str | None, namespace: str | None) -> bool:
     """Whether the options mean a run of a cluster rather than one of this machine."""
     return cluster or context is not None or namespace is not None
-
-
-def select_pods(uid: str, role: str | None = None) -> str:
-    """The label selector of a run's pods, or of those of one role."""
-    labels = {LABEL_RUN_UID: uid, **({} if role is None else {LABEL_ROLE: role})}
-    return ",".join(f"{name}={value}" for name, value in labels.items())

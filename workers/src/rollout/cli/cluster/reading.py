@@ -13,7 +13,6 @@ from rollout.cli.cluster.options import (
     NamespaceOption,
     ObjectArgument,
     open_cluster,
-    select_pods,
 )
 from rollout.cli.outcomes import print_fact
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_table
@@ -82,6 +81,7 @@ def describe(
     """One object: its conditions, how far it is, its pods, and what happened last."""
     from rollout.cluster.kinds import parse_reference
     from rollout.cluster.objects import pod_state
+    from rollout.cluster.reading import read_events, read_pods
 
     reference = parse_reference(name)
     cluster = open_cluster(context, namespace)
@@ -107,6 +107,7 @@ def events(
 ) -> None:
     """What happened to an object and its pods, oldest first; the API server keeps an hour of it."""
     from rollout.cluster.kinds import parse_reference
+    from rollout.cluster.reading import read_events, read_pods
 
     cluster = open_cluster(context, namespace)
     found = cluster.get(parse_reference(name))
@@ -141,24 +142,6 @@ def top(
         print_table(("POD", "CONTAINER", "CPU", "MEMORY"), _usage_rows(usage))
     else:
         print_fact("pods", why or "none has been measured yet")
-
-
-def read_pods(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
-    """The pods of an object, by the UID that they carry."""
-    return cluster.pods(select_pods(found["metadata"]["uid"]))
-
-
-def read_events(
-    cluster: Cluster, found: Object, pods: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Events about the object, its workloads and its pods, oldest first."""
-    from rollout.cluster.stuck import event_time
-    from rollout_api import names
-
-    run = found["metadata"]["name"]
-    workloads = [names.workload_name(run, role) for role in ("coordinator", "learner", "actor")]
-    about = {run, *workloads, *(pod["metadata"]["name"] for pod in pods)}
-    return sorted(cluster.events(sorted(about)), key=event_time)
 
 
 def print_conditions(found: Object) -> None:
@@ -214,6 +197,7 @@ def _print_progress(found: Object) -> None:
 
 
 def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:
+    from rollout.cluster.objects import select_pods
     from rollout.errors import KubeError
 
     try:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollout.cli.cluster.options import open_cluster, select_pods
+import msgspec
+
+from rollout.cli.cluster.options import open_cluster
 from rollout.cli.output import print_line, print_note
-from rollout.errors import KubeError, ObjectNotFound, SpecError
+from rollout.cluster import coordinator
+from rollout.cluster.coordinator import RUN_FOLDER
+from rollout.errors import KubeError, SpecError
 
 if TYPE_CHECKING:
-    from rollout.cluster.client import Cluster, ExecResult
+    from rollout.cluster.streams import ExecResult
+    from rollout.report.data import ReportInput
 
-RUN_FOLDER = "/var/lib/rollout"
-COORDINATOR = "coordinator"
 LOGS_AT_ONCE_MAX = 64
 
 
@@ -23,19 +26,7 @@ def ask_coordinator(
     run: str, command: Sequence[str], context: str | None, namespace: str | None
 ) -> ExecResult:
     """Run ``rollout COMMAND`` in the pod of a run's coordinator. Raises ObjectNotFound where it has none any more."""
-    return run_in_coordinator(run, ["rollout", *command], context, namespace)
-
-
-def run_in_coordinator(
-    run: str, command: Sequence[str], context: str | None, namespace: str | None
-) -> ExecResult:
-    """Run any command there. Raises as ``ask_coordinator``."""
-    from rollout.cluster.kinds import RUN, Reference
-
-    cluster = open_cluster(context, namespace)
-    found = cluster.get(Reference(kind=RUN, name=run))
-    pod = _coordinator_pod(cluster, run, found["metadata"]["uid"])
-    return cluster.run_in(pod, COORDINATOR, list(command))
+    return coordinator.ask_coordinator(open_cluster(context, namespace), run, command)
 
 
 def print_answer(
@@ -51,6 +42,27 @@ def print_answer(
         sys.exit(answer.code)
 
 
+def read_reports(
+    runs: Sequence[str], context: str | None, namespace: str | None
+) -> list[tuple[str, ReportInput]]:
+    """What several runs are compared by, each from its coordinator. Raises KubeError, ObjectNotFound."""
+    from rollout.report.data import ReportInput
+
+    found = []
+    for run in runs:
+        done = ask_coordinator(run, ["debug", "page", RUN_FOLDER, "report"], context, namespace)
+        if done.code:
+            raise KubeError(f"the coordinator of {run} says: {done.stderr.strip()}")
+        try:
+            found.append((run, msgspec.json.decode(done.stdout, type=ReportInput)))
+        except msgspec.MsgspecError as error:
+            raise KubeError(
+                f"the coordinator of {run} did not answer as this version does: {error}; its image is that of another"
+                " version: compare the reports of `rollout runs report RUN --cluster`"
+            ) from error
+    return found
+
+
 def save_report(run: str, context: str | None, namespace: str | None) -> None:
     """Have the coordinator write its report, and put the page here as ``RUN-report.html``."""
     from rollout.objects.filesystem import write_atomically
@@ -60,7 +72,9 @@ def save_report(run: str, context: str | None, namespace: str | None) -> None:
         raise KubeError(
             f"the coordinator of {run} could not write its report: {made.stderr.strip()}"
         )
-    page = run_in_coordinator(run, ["cat", made.stdout.strip()], context, namespace)
+    page = coordinator.run_in_coordinator(
+        open_cluster(context, namespace), run, ["cat", made.stdout.strip()]
+    )
     path = Path(f"{run}-report.html")
     write_atomically(path, page.stdout.encode())
     print_line(str(path))
@@ -77,10 +91,10 @@ def print_logs(
 ) -> None:
     """The ends of the logs of a run's pods; ``process`` is a pod's name without the run's, or a role."""
     from rollout.cluster.kinds import RUN, Reference
+    from rollout.cluster.reading import read_pods
 
     cluster = open_cluster(context, namespace)
-    found = cluster.get(Reference(kind=RUN, name=run))
-    pods = cluster.pods(select_pods(found["metadata"]["uid"]))
+    pods = read_pods(cluster, cluster.get(Reference(kind=RUN, name=run)))
     chosen = _choose(pods, run, process)
     if follow and len(chosen) > 1:
         known = ", ".join(label for label, _, _ in chosen)
@@ -120,15 +134,3 @@ def _label(pod: dict[str, Any], run: str, container: str) -> str:
 
 def _role(pod: dict[str, Any]) -> str | None:
     return pod["metadata"].get("labels", {}).get("rollout.dev/role")
-
-
-def _coordinator_pod(cluster: Cluster, run: str, uid: str) -> str:
-    pods = cluster.pods(select_pods(uid, COORDINATOR))
-    living = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
-    if not living:
-        raise ObjectNotFound(
-            f"rolloutrun/{run} has no coordinator running in {cluster.namespace}: what it wrote lies in its"
-            f" volume (persistentvolumeclaim, label rollout.dev/run={run}), its database and its bucket; resume"
-            " the run, or mount the volume and read it with rollout runs show PATH"
-        )
-    return living[0]["metadata"]["name"]

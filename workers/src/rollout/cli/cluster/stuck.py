@@ -13,11 +13,10 @@ from rollout.cli.cluster.reading import (
     print_conditions,
     print_events,
     print_pods,
-    read_events,
-    read_pods,
 )
-from rollout.cli.cluster.remote import RUN_FOLDER, ask_coordinator
+from rollout.cli.cluster.remote import ask_coordinator
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
+from rollout.cluster.coordinator import RUN_FOLDER
 from rollout.errors import KubeError, RolloutError
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ def stuck(
     """What holds a run of a cluster up: conditions, pods, warnings, the culprit's last words and stacks, and what to try."""
     from rollout.cluster.kinds import parse_reference
     from rollout.cluster.objects import pod_state
+    from rollout.cluster.reading import read_events, read_pods
     from rollout.cluster.stuck import Facts, culprit, find_causes, warnings
 
     cluster = open_cluster(context, namespace)

@@ -9,12 +9,12 @@ from typing import get_args
 from aiohttp import web
 
 from rollout.console.asking import answer, choice_of, folder_of, number_of, page_of, word_of
-from rollout.console.lineage import draw_lineage
+from rollout.console.lineage import draw_lineage, list_boxes
 from rollout.console.render import render
 from rollout.errors import SpecError
 from rollout.ledger.sql.browsing import Hits, Order, SampleQuery, search
 from rollout.ledger.views import SampleExcerpt
-from rollout.report.gather import open_ledger, read_config
+from rollout.report.gather import is_offline, open_ledger
 
 PAGE_ROWS = 50
 
@@ -75,14 +75,6 @@ def read_hits(folder: Path, text: str, newest: int | None, ending: str | None) -
         return search(tx, text, newest, ending, ledger.have)
 
 
-def learns_from_rows(folder: Path) -> bool:
-    """Whether nothing was sampled for training, so that the ledger has no texts."""
-    from rollout_api.v1alpha1.training.train import Algorithm
-
-    train = read_config(folder)["spec"].get("train")
-    return train is not None and not Algorithm.model_validate(train["algorithm"]).is_online
-
-
 @routes.get("/runs/{run}/samples")
 async def show_samples(request: web.Request) -> web.Response:
     """A page of what a run was trained on."""
@@ -106,7 +98,7 @@ async def show_samples(request: web.Request) -> web.Response:
             "samples.html",
             run=folder.name,
             found=read_page(folder, query),
-            offline=learns_from_rows(folder),
+            offline=is_offline(folder),
         ),
     )
 
@@ -120,7 +112,8 @@ async def show_sample(request: web.Request) -> web.Response:
     def make() -> str:
         with open_ledger(folder) as ledger:
             trace = ledger.sample(task, number)
-        return render("sample.html", run=folder.name, trace=trace, lineage=draw_lineage(trace))
+        lineage = draw_lineage(list_boxes(trace))
+        return render("sample.html", run=folder.name, trace=trace, lineage=lineage)
 
     return await answer(request, make)
 

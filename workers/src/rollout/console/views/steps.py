@@ -24,12 +24,25 @@ routes = web.RouteTableDef()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepsPage:
+    """A page of the committed steps, the newest first; ``last`` of all, ``more`` whether another page follows."""
+
+    steps: tuple[StepView, ...]
+    last: int
+    page: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPage:
-    """One step: ``metrics`` are its plain numbers by name, ``histogram`` how many samples were how old."""
+    """One step: ``metrics`` are its plain numbers by name, ``histogram`` how many samples were how old.
+
+    A number that is not finite is None where the page came from another process.
+    """
 
     step: StepView
     last: int
-    metrics: tuple[tuple[str, float], ...]
+    metrics: tuple[tuple[str, float | None], ...]
     phases: tuple[tuple[str, float, float], ...]
     histogram: tuple[tuple[int, int, float], ...]
     sources: tuple[tuple[str, float], ...]
@@ -37,6 +50,16 @@ class StepPage:
     groups: tuple[ConsumedGroup, ...]
     page: int
     more: bool
+
+
+def read_steps(folder: Path, page: int) -> StepsPage:
+    """The steps of a page. Raises LedgerError."""
+    with open_ledger(folder) as ledger:
+        last = ledger.run().step
+        end = max(0, last - (page - 1) * PAGE_ROWS)
+        first = max(0, end - PAGE_ROWS)
+        found = ledger.steps(after=first, limit=end - first) if end else ()
+    return StepsPage(steps=tuple(found[::-1]), last=last, page=page, more=first > 0)
 
 
 def read_step(folder: Path, number: int, page: int) -> StepPage:
@@ -84,15 +107,7 @@ async def list_steps(request: web.Request) -> web.Response:
     folder, page = folder_of(request), page_of(request)
 
     def make() -> str:
-        with open_ledger(folder) as ledger:
-            last = ledger.run().step
-            end = max(0, last - (page - 1) * PAGE_ROWS)
-            first = max(0, end - PAGE_ROWS)
-            found = ledger.steps(after=first, limit=end - first) if end else ()
-        steps = found[::-1]
-        return render(
-            "steps.html", run=folder.name, steps=steps, page=page, last=last, more=first > 0
-        )
+        return render("steps.html", run=folder.name, found=read_steps(folder, page))
 
     return await answer(request, make)
 
