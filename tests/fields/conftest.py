@@ -1,5 +1,4 @@
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -14,13 +13,10 @@ from table import read_all
 def readings(tmp_path_factory):
     """Every field's reader, found once; what is built goes into a cache of its own."""
     folder = tmp_path_factory.mktemp("fields")
-    before = os.environ.get("ROLLOUT_CACHE")
-    os.environ["ROLLOUT_CACHE"] = str(folder / "cache")
     logging.disable(logging.CRITICAL)
     try:
-        yield read_all(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ROLLOUT_CACHE", str(folder / "cache"))
+            yield read_all(folder)
     finally:
         logging.disable(logging.NOTSET)
-        os.environ.pop("ROLLOUT_CACHE")
-        if before is not None:
-            os.environ["ROLLOUT_CACHE"] = before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,14 @@ from service_kit import TINY, running_services
 @pytest.fixture(autouse=True)
 def exact_service_numerics() -> None:
     apply_numerics(threads=1, exact=True)
+
+
+@pytest.fixture(scope="module")
+def no_telemetry() -> Iterator[None]:
+    """Of the client that comes from the index, for a file that has one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TINKER_TELEMETRY", "0")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,7 @@ def datum(tokens=SEQUENCE):
 def served():
     mine = resource.getrlimit(resource.RLIMIT_NOFILE)
     with tempfile.TemporaryDirectory() as home:
-        found = ServedTraining(home=Path(home), more=("--models-in-memory", "1"))
+        found = ServedTraining(home=Path(home), more=("--models-in-memory", "1"), plain=True)
         resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, mine[1]))
         try:
             found.start()
@@ -101,8 +101,7 @@ def served():
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    os.environ["TINKER_TELEMETRY"] = "0"
+def client(served, no_telemetry):
     found = tinker.ServiceClient(base_url=served.url, api_key=served.key)
     yield found
     found.close("success").result(60)

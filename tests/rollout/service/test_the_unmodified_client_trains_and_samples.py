@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import time
@@ -40,8 +39,7 @@ def served():
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    os.environ["TINKER_TELEMETRY"] = "0"
+def client(served, no_telemetry):
     found = tinker.ServiceClient(base_url=served.url, api_key=served.key)
     yield found
     found.close("success").result(60)

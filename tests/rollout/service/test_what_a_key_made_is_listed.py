@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from service_kit import sequence_datum
 pytestmark = pytest.mark.process
 
 
-def test_what_was_made_is_listed_newest_first():
-    os.environ["TINKER_TELEMETRY"] = "0"
+def test_what_was_made_is_listed_newest_first(no_telemetry):
     with tempfile.TemporaryDirectory() as home:
         served = ServedTraining(home=Path(home))
         served.start()

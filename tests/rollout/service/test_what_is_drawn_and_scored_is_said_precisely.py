@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -21,11 +20,10 @@ PROMPT = types.ModelInput.from_ints(TOKENS)
 
 
 @pytest.fixture(scope="module")
-def served():
+def served(no_telemetry):
     with tempfile.TemporaryDirectory() as home:
         found = ServedTraining(home=Path(home))
         found.start()
-        os.environ["TINKER_TELEMETRY"] = "0"
         client = tinker.ServiceClient(base_url=found.url, api_key=found.key)
         model = client.create_lora_training_client("tiny", rank=4, train_unembed=False).result(60)
         folder = Path(model.get_info().model_data.tokenizer_id)
