@@ -25,6 +25,9 @@ from rollout.types import ExpertRoutes, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
 
+DIGEST_SHOWN = len("blake3:") + 12
+"""Characters of a digest that people are shown: enough to tell those of one run apart."""
+
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _local = threading.local()
 _decoder = msgspec.msgpack.Decoder(tuple[Trajectory, ...])

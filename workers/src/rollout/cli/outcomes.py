@@ -93,7 +93,7 @@ def print_cost(folder: Path) -> None:
 
 
 def _print_plugins(summary: Mapping[str, Any]) -> None:
-    from rollout.report.gather import DIGEST_SHOWN
+    from rollout.codec import DIGEST_SHOWN
 
     for path, versions in summary["plugins"].items():
         for digest, count in versions.items():

@@ -7,8 +7,6 @@ bytes and appear whole or not at all.
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
@@ -16,6 +14,7 @@ from urllib.parse import unquote
 
 from blake3 import blake3
 
+from rollout.common.atomic_files import replacing
 from rollout.data.packed.parquet import read_lines
 from rollout.errors import DataError, DataNotFound
 from rollout.models.fetched import find_fetched, is_fetched
@@ -113,7 +112,8 @@ def _unpack(path: Path, cache_dir: Path) -> Path:
         if final.is_file() and _is_unpacked(path, final):
             return final
         final.parent.mkdir(parents=True, exist_ok=True)
-        _unpack_into(path, final)
+        with replacing(final, durable=False, mode=0o444) as plain:
+            plain.writelines(_parts(path))
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"data file {path} cannot be unpacked: {error}") from error
     return final
@@ -136,18 +136,6 @@ def _is_unpacked(path: Path, final: Path) -> bool:
     with final.open("rb") as found:
         same = all(found.read(len(part)) == part for part in _parts(path))
         return same and not found.read(1)
-
-
-def _unpack_into(path: Path, final: Path) -> None:
-    handle, name = tempfile.mkstemp(dir=final.parent, prefix=".unpacking-")
-    work = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as plain:
-            plain.writelines(_parts(path))
-        work.chmod(0o444)
-        work.replace(final)
-    finally:
-        work.unlink(missing_ok=True)
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:

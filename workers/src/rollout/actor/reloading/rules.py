@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rollout.codec import DIGEST_SHOWN
 from rollout.plugins.sidecar.manifest import PluginManifest
 from rollout.plugins.sidecar.stamps import Stamp
 from rollout.protocol.messages import Failure, TaskResult
@@ -17,8 +18,6 @@ CLAIMS_LOST_MAX = 2
 """Claims in a row in which infrastructure takes groups, and none comes of the version, before it is taken back: one may be an accident."""
 REWARD_MAX = 3e38
 """A reward that is larger is none that a learner could compute with, and no coordinator takes it."""
-SHOWN_CHARACTERS = 19
-"""Of a digest, for people: ``blake3:`` and twelve digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +112,8 @@ def describe_turn(before: Digests, after: Digests, manifests: Manifests, why: st
     """What new episodes are played with from now on, for people; ``why``: what those before have failed at."""
     changed = [path for path in after if after[path] != before.get(path)]
     told = [
-        f"{path} {manifests[path].version} ({after[path][:SHOWN_CHARACTERS]}, before"
-        f" {before.get(path, '')[:SHOWN_CHARACTERS]})"
+        f"{path} {manifests[path].version} ({after[path][:DIGEST_SHOWN]}, before"
+        f" {before.get(path, '')[:DIGEST_SHOWN]})"
         for path in changed
     ]
     if not why:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rollout.coordinator.context import RunContext
@@ -48,9 +49,9 @@ def build_status(run: RunContext) -> Status:
         position=run.ledger.position,
         uptime_seconds=run.clock() - run.started_at,
         seconds_per_step=state.step_seconds,
-        tokens_per_second=_number(last, "tokens_per_second"),
-        reward=_number(last, "reward"),
-        loss=_number(last, "loss"),
+        tokens_per_second=read_metric(last, "tokens_per_second"),
+        reward=read_metric(last, "reward"),
+        loss=read_metric(last, "loss"),
         metrics=last,
         phase_seconds=state.phase_seconds,
         waiting=_waiting(run),
@@ -134,7 +135,8 @@ def phase(run: RunContext) -> str:
     return "Running"
 
 
-def _number(metrics: dict[str, Any], name: str) -> float | None:
+def read_metric(metrics: Mapping[str, Any], name: str) -> float | None:
+    """A step's metric; None where it has none of this name, or one that is no number."""
     value = metrics.get(name)
     return float(value) if isinstance(value, (int, float)) else None
 

@@ -17,6 +17,7 @@ from rollout.coordinator.status.overview import (
     count_rows,
     describe_group,
     dispositions,
+    read_metric,
 )
 from rollout.models.packed import PackedModel
 from rollout.protocol.status import Condition
@@ -46,12 +47,12 @@ def describe_progress(run: RunContext) -> Progress:
         max_steps=run.plan.train.steps_total,
         policy_version=0 if state.version is None else state.version.step,
         lineage=state.lineage,
-        reward_mean=_number(last, "reward"),
+        reward_mean=_rounded(read_metric(last, "reward")),
         reward_price=_price(last),
-        tokens_per_second=_number(last, "tokens_per_second"),
+        tokens_per_second=_rounded(read_metric(last, "tokens_per_second")),
         bottleneck=bottleneck(run),
-        mismatch_kl=_number(last, "mismatch_kl"),
-        staleness=_number(last, "staleness_mean"),
+        mismatch_kl=_rounded(read_metric(last, "mismatch_kl")),
+        staleness=_rounded(read_metric(last, "staleness_mean")),
         dispositions=_dispositions(run),
         rows=_rows(run),
         usage=run.usage,
@@ -74,7 +75,7 @@ def _price(last: Mapping[str, Any]) -> float | None:
     """What the rewards of a step cost together; None where nothing was priced."""
     costs = last.get("reward_costs") or {}
     priced = [value for name, value in costs.items() if name.endswith("/price")]
-    return _number({"price": math.fsum(priced)}, "price") if any(priced) else None
+    return _rounded(math.fsum(priced)) if any(priced) else None
 
 
 def _rows(run: RunContext) -> RowCounts | None:
@@ -182,7 +183,5 @@ def _render(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _number(metrics: dict[str, Any], name: str) -> float | None:
-    value = metrics.get(name)
-    known = isinstance(value, (int, float)) and math.isfinite(value)
-    return float(f"{value:.{DIGITS}g}") if known else None
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")

@@ -5,7 +5,7 @@ is of a whole step, and has the digest that the program tells of its state. A pr
 there: it tells the digest again, which must be the same, is handed its credentials anew, and only then takes its next step.
 
 It all goes by files of the folder that ``rollout process run`` names in the environment; outside of it ``reach`` does nothing.
-Whoever holds the program has a lock: dies it, the program goes on. Imports nothing but the standard library.
+Whoever holds the program has a lock: dies it, the program goes on. Imports nothing but the standard library, and what imports no more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from rollout.common.atomic_files import replacing
 
 FOLDER_VARIABLE = "ROLLOUT_PROCESS"
 READY, HOLD, ASKED, TOLD, RENEWED = "ready", "hold", "asked", "told", "renewed"
@@ -110,8 +112,5 @@ def read_text(path: Path) -> str:
 
 def write_whole(path: Path, text: str) -> None:
     """Put a file in place, whole, for its owner only."""
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    work.replace(path)
+    with replacing(path, durable=False, mode=0o600) as file:
+        file.write(text.encode())
