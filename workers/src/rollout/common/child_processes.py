@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from rollout.common.parent_death import tied_argv
 from rollout.common.restarts import RestartRules
@@ -80,16 +80,30 @@ class ProcessSpec:
 
 def start_process(spec: ProcessSpec, *, keep: Iterable[int] = ()) -> subprocess.Popen[bytes]:
     """Start it in its own session, its output appended to its log, ``keep`` descriptors inherited."""
+    environment = {**os.environ, **spec.env}
     with spec.log.open("ab") as log:
-        return subprocess.Popen(
-            tied_argv(spec.module, *spec.arguments, parent=os.getpid()),
-            env={**os.environ, **spec.env},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=tuple(keep),
-        )
+        return start_tied(spec.module, *spec.arguments, env=environment, stdout=log, keep=keep)
+
+
+def start_tied(
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes] = subprocess.STDOUT,
+    keep: Iterable[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a module in a session of its own, tied to this process; streams as ``subprocess.Popen`` takes them."""
+    return subprocess.Popen(
+        tied_argv(module, *arguments, parent=os.getpid()),
+        env=dict(env),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+        pass_fds=tuple(keep),
+    )
 
 
 def open_pidfd(pid: int) -> int:

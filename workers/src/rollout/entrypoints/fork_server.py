@@ -194,8 +194,8 @@ def pass_on(environment: Mapping[str, str]) -> fork_server.ForkServer:
     pid = os.fork()
     if pid == 0:
         ours.close()
-        for earlier in fork_server.INHERITED:
-            earlier.forget()
+        while fork_server.INHERITED:
+            fork_server.INHERITED.pop().forget()
         _serve_or_exit(theirs, asker)
     theirs.close()
     process = fork_server.ForkedProcess(pid)

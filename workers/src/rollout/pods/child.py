@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from rollout.common.child_processes import signal_group
-from rollout.common.parent_death import tied_argv
+from rollout.common.child_processes import signal_group, start_tied
 from rollout.common.stacks import END, ask_for_stacks
 from rollout.pods.output_tail import OutputTail
 from rollout.pods.telling import Telling
@@ -38,13 +36,8 @@ def run_child(
     ``telling`` hears what it writes, and how it ended.
     """
     telling = telling or Telling()
-    process = subprocess.Popen(
-        tied_argv(module, *arguments, parent=os.getpid()),
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
+    process = start_tied(
+        module, *arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     _follow(process, telling.tail)
     show_until: float | None = None

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from rollout import errors
-from rollout.common.child_processes import log_size, log_tail, signal_group
+from rollout.common.child_processes import log_size, log_tail, signal_group, start_tied
 from rollout.common.frames import read_frame, write_frame
-from rollout.common.parent_death import tied_argv
 from rollout.errors import DataError, RolloutError, RunFailed
 from rollout.models.experts.families import ExpertShape
 from rollout.plugins.author import author_environment
@@ -143,13 +142,12 @@ class Resolving:
             os.environ, RolloutRunSpec.model_validate(request.spec)
         )
         with log.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                tied_argv("rollout.entrypoints.resolve", parent=os.getpid()),
+            self._process = start_tied(
+                "rollout.entrypoints.resolve",
                 env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                start_new_session=True,
             )
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(request))

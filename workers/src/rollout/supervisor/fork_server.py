@@ -25,8 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rollout.common.child_processes import Process, ProcessSpec, start_process
-from rollout.common.parent_death import tied_argv
+from rollout.common.child_processes import Process, ProcessSpec, start_process, start_tied
 
 log = logging.getLogger(__name__)
 
@@ -203,15 +202,9 @@ def open_fork_server(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = ("--channel", str(theirs.fileno()), "--room", "." * TITLE_ROOM)
     with theirs, log_file.open("ab") as output:
-        process = subprocess.Popen(
-            tied_argv("rollout.entrypoints.fork_server", *words, parent=os.getpid()),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=(theirs.fileno(),),
-        )
+        keep = (theirs.fileno(),)
+        module = "rollout.entrypoints.fork_server"
+        process = start_tied(module, *words, env=environment, stdout=output, keep=keep)
     ours.send(json.dumps(sorted(modules)).encode())
     return ForkServer(process, ours, environment=environment)
 

@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from rollout.common.atomic_files import replace_text
-from rollout.common.parent_death import tied_argv
+from rollout.common.child_processes import start_tied
 from rollout.errors import SpecError
 from rollout.runs.identity import spec_identity
 from rollout.runs.pipeline import find_output
@@ -193,16 +194,13 @@ def _start(sweep: Sweep, point: Point, resume: str | None) -> subprocess.Popen[b
     replace_text(manifest, json.dumps(point.document.data, indent=1) + "\n")
     words = ["run", "-f", str(manifest), *(["--resume", resume] if resume else [])]
     # A session of its own, so that Ctrl-C is ours to pass on; tied to us, so that nothing is left behind.
-    started: dict[str, Any] = {
-        "env": {**os.environ, "ROLLOUT_HOME": str(sweep.home)},
-        "stdin": subprocess.DEVNULL,
-        "start_new_session": True,
-    }
-    command = tied_argv("rollout", *words, parent=os.getpid())
+    start = partial(
+        start_tied, "rollout", *words, env={**os.environ, "ROLLOUT_HOME": str(sweep.home)}
+    )
     if sweep.shows:
-        return subprocess.Popen(command, stdout=sys.stderr, **started)
+        return start(stdout=sys.stderr.fileno())
     with _log(sweep, point).open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **started)
+        return start(stdout=log)
 
 
 def _log(sweep: Sweep, point: Point) -> Path:
