@@ -19,6 +19,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def warm_starts():
+    """A test that starts runs in its own process has what they start forked (``warm.py``)."""
+    from warm import forking_here
+
+    with forking_here():
+        yield
+
+
 @pytest.fixture(scope="session")
 def sandbox_host():
     """What sandboxes need of this machine, installed where this process may; a machine that cannot says why."""

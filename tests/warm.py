@@ -1,8 +1,12 @@
-"""Starts ``rollout`` and whole runs by forking them from a process that has imported what runs need, once a test process.
+"""Starts ``rollout``, pods and whole runs by forking them from a process that has imported what they need, once a test process.
 
 What is forked is what ``python -m`` starts (rollout/supervisor/test_a_forked_process_is_what_a_started_one_would_be.py),
-without the seconds of CPU that its imports take. The command line is started plainly in
-test_a_detached_run_goes_on_alone.py, test_a_sweep_goes_on_where_it_was.py and test_the_gsm8k_sample_starts.py.
+without the seconds of CPU that its imports take; what it starts in its turn is forked, too (``spells/forked_spells.py``).
+The command line is started plainly in test_a_detached_run_goes_on_alone.py, test_a_sweep_goes_on_where_it_was.py and
+test_the_gsm8k_sample_starts.py, a service in test_clients_that_vanish_or_meet_lose_nothing.py.
+
+A process whose variables differ from those that libraries have read by now is started plainly, and a warning names them:
+a test that sets one for good (``os.environ[...] = ``) has every later run of its session import for itself.
 """
 
 from __future__ import annotations
@@ -14,13 +18,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from rollout.common import child_processes
 from rollout.common.child_processes import Process
 from rollout.supervisor.fork_server import FORKED, ForkServer, open_fork_server
+
+sys.path.append(str(Path(__file__).parent / "rollout" / "supervisor" / "spells"))
+
+from forks import Forks
 
 SPELLS = Path(__file__).parent / "rollout" / "supervisor" / "spells"
 READY_SECONDS_MAX = 600.0
@@ -28,7 +39,10 @@ COMMAND_SECONDS_MAX = 800.0
 PROGRAM = "rollout"
 RUNS = 3
 """As many runs of one pipeline are forked from what is warm; further ones import for themselves."""
-LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_")
+SERVERS = RUNS + 1
+"""One more forks what a command or a supervisor starts itself."""
+WARM = FORKED | {"rollout.entrypoints.coordinator", "rollout.entrypoints.resolve"}
+LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_", "TINKER_", "CUDA_VISIBLE_DEVICES")
 """Variables of these beginnings are read when they are needed, never at import: what is forked has its own."""
 
 
@@ -71,14 +85,17 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
 
 def serves(environment: Mapping[str, str]) -> bool:
     """Whether a process with this environment may be forked: libraries have read theirs."""
-    return _early(environment) == _early(BEGAN)
+    found, began = _early(environment).items(), _early(BEGAN).items()
+    if differ := sorted({name for name, _ in found ^ began}):
+        warnings.warn(f"started plainly: {', '.join(differ)} differ", stacklevel=3)
+    return not differ
 
 
 @cache
 def warm_server() -> ForkServer:
     """What forks this test process's commands and supervisors, each with a fork server for its own processes."""
     folder = Path(tempfile.mkdtemp())
-    server = open_fork_server(FORKED, BEGAN, folder / "fork-server.log")
+    server = open_fork_server(WARM, BEGAN, folder / "fork-server.log")
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.close)
     while not server.is_ready():
@@ -86,24 +103,44 @@ def warm_server() -> ForkServer:
     return server
 
 
+@contextmanager
+def forking_here() -> Iterator[None]:
+    """For runs that are started in a test's own process: what they start is forked."""
+    late = (*LATE, *LEFT_BY_LIBRARIES, "PYTEST_", "PYTHONPATH")
+    plain = child_processes.subprocess
+    child_processes.subprocess = Forks(warm_server(), BEGAN, late)
+    try:
+        yield
+    finally:
+        child_processes.subprocess = plain
+
+
 def start_rollout(
     *words: str, folder: Path, out: int, err: int, environment: Mapping[str, str] | None = None
 ) -> Process:
     """``rollout WORDS`` in ``folder``, its streams given to open files; ``environment`` is added to ours."""
+    return start_module(PROGRAM, *words, folder=folder, out=out, err=err, environment=environment)
+
+
+def start_module(
+    *words: str, folder: Path, out: int, err: int, environment: Mapping[str, str] | None = None
+) -> Process:
+    """``python -m MODULE ARGUMENTS``, likewise."""
     wanted = {**outside_of_tests(), **settings(), **(environment or {})}
     with Path(os.devnull).open("rb") as nothing:
         if serves(wanted):
             files = {0: nothing.fileno(), 1: out, 2: err}
             return warm_server().fork(
-                (PROGRAM, *words), environment=wanted, files=files, folder=folder, passes_on=RUNS
+                words, environment=wanted, files=files, folder=folder, passes_on=SERVERS
             )
         return subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, *words],
+            [sys.executable, "-m", *words],
             env=wanted,
             cwd=folder,
             stdin=nothing,
             stdout=out,
             stderr=err,
+            start_new_session=True,
         )
 
 
@@ -114,8 +151,20 @@ def run_rollout(
     seconds_max: float = COMMAND_SECONDS_MAX,
 ) -> subprocess.CompletedProcess[str]:
     """``rollout WORDS`` in ``folder`` until it ends: its exit code and what it wrote."""
+    return run_module(
+        PROGRAM, *words, folder=folder, environment=environment, seconds_max=seconds_max
+    )
+
+
+def run_module(
+    *words: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    seconds_max: float = COMMAND_SECONDS_MAX,
+) -> subprocess.CompletedProcess[str]:
+    """``python -m MODULE ARGUMENTS``, likewise."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start_rollout(
+        process = start_module(
             *words, folder=folder, out=out.fileno(), err=err.fileno(), environment=environment
         )
         try:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rollout.cli.main import app
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_starts")]
 PAGE = ROOT / "docs" / "how-to" / "write-a-plugin.md"
 ROWS = ROOT / "docs" / "how-to" / "bring-your-own-data.md"
 

@@ -1,17 +1,12 @@
 """The cheap commands of the how-tos are run; rewards score; what is shown as refused is refused."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from docs_kit import ROOT, blocks, commands, named_files, write_files
+from warm import run_rollout
 
 from rollout.types import Completion
 
 HOW_TO = ROOT / "docs" / "how-to"
-OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 CHEAP = {"validate", "plan", "fmt", "schema"}
 CHEAP_COMMANDS = [
     (page, words)
@@ -20,21 +15,10 @@ CHEAP_COMMANDS = [
 ]
 
 
-def say(*words: str, folder: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", "from rollout.cli.main import main; main()", *words],
-        cwd=folder,
-        env=OFFLINE,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(("page", "words"), CHEAP_COMMANDS, ids=lambda value: str(value)[-50:])
 def test_a_cheap_command_of_a_page_succeeds(page, words, tmp_path):
-    done = say(*words, folder=write_files(page, tmp_path))
+    done = run_rollout(*words, folder=write_files(page, tmp_path))
 
     assert done.returncode == 0, done.stderr
 
@@ -47,12 +31,12 @@ def test_broken_lines_are_told_as_the_page_shows(tmp_path):
         file.write('{"question": "What is the capital of Chad?", "answer": }\n')
         file.write('{"question": "", "answer": "Oslo"}\n{"prompt": "x"}\n')
 
-    done = say("plan", "-f", "capitals.yaml", folder=folder)
+    done = run_rollout("plan", "-f", "capitals.yaml", folder=folder)
 
     [shown] = [block.text for block in blocks("text") if block.page == page]
     assert done.returncode == 2
     assert done.stderr.replace(f"{folder}/", "") == shown
-    skipping = say(
+    skipping = run_rollout(
         "plan", "-f", "capitals.yaml", "--set", "train.data.onBadRecord=Skip", folder=folder
     )
     assert skipping.returncode == 0, skipping.stderr
@@ -65,7 +49,7 @@ def test_a_misspelt_field_is_told_as_the_tutorial_shows(tmp_path):
     manifest = folder / "first.yaml"
     manifest.write_text(manifest.read_text().replace("groupSize", "groupsize"))
 
-    done = say("validate", "-f", "first.yaml", folder=folder)
+    done = run_rollout("validate", "-f", "first.yaml", folder=folder)
 
     assert done.returncode == 2
     assert any(done.stderr == block.text for block in blocks("text") if block.page == page), (

@@ -1,14 +1,14 @@
 """The programs in docs/examples: each is started as its first lines say, on a few rows, and says what was learned."""
 
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
+from pathlib import Path
 
 import pytest
 from docs_kit import ROOT
 from serve_kit import ServedTraining
+from warm import run_module
 
 pytestmark = pytest.mark.process
 PROGRAMS = ROOT / "docs" / "examples" / "programs"
@@ -16,9 +16,9 @@ DATA = ROOT / "manifests" / "samples" / "data"
 
 
 def run(folder, name, *words, **variables):
-    program = [sys.executable, PROGRAMS / name, *map(str, words)]
-    env = {**os.environ, **variables}
-    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=900, env=env)
+    shutil.copy(PROGRAMS / name, folder)
+    module = Path(name).stem
+    done = run_module(module, *map(str, words), folder=folder, environment=variables)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from tls_kit import ISSUER, UID, Authority, Issuer, authentication
+from warm import start_module
 
 from cluster.control.ports import find_free_port
 from rollout.errors import RolloutError
@@ -23,6 +22,7 @@ from rollout.runs.worker_config import complete
 from rollout_api import parse_run, resolve
 from rollout_api.worker import Layout, RunIdentity, WorkerConfig, WorkerOrder
 
+ENTRY_POINT = "rollout.entrypoints.pod"
 SECONDS_MAX = 420.0
 DIGEST = "blake3:" + "0" * 64
 FOUND = Resolution(
@@ -114,24 +114,23 @@ class Pod:
         self.name, self.log = name, cluster.folder / f"{name}.log"
         order = cluster.order(name, role, **cluster.spec)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rollout.entrypoints.pod", role, "--order", str(order)],
-                env={
-                    **os.environ,
+            self.process = start_module(
+                *(ENTRY_POINT, role, "--order", str(order)),
+                folder=Path.cwd(),
+                out=log.fileno(),
+                err=log.fileno(),
+                environment={
                     "ROLLOUT_POD_NAME": name,
                     "CUDA_VISIBLE_DEVICES": "",
                     **environment,
                 },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
 
     def text(self) -> str:
         return self.log.read_text()
 
     def tell_to_go(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         return self.process.wait(SECONDS_MAX)
 
     def kill(self) -> None:

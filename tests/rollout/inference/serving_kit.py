@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from warm import start_rollout
+
+from rollout.common.child_processes import Process
+
 START_SECONDS = 600.0
-COMMAND = (sys.executable, "-c", "from rollout.cli.main import main; main()")
 
 
 @dataclass(frozen=True)
 class Serving:
     """A running command: what it printed."""
 
-    process: subprocess.Popen
+    process: Process
     url: str
     key: str
     models: list[str]
@@ -29,22 +30,21 @@ class Serving:
 
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""
-        self.process.send_signal(signal.SIGINT)
+        os.kill(self.process.pid, signal.SIGINT)
         return self.process.wait(60)
 
 
 @contextmanager
 def serving(home: Path, *words: str) -> Iterator[Serving]:
     """Serve until the block ends."""
-    env = {**os.environ, "ROLLOUT_HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     said = home / "said.json"
     with said.open("w") as out, (home / "notes.txt").open("w") as notes:
-        process = subprocess.Popen(
-            [*COMMAND, "infer", "serve", *words, "--port", "0", "--output", "json"],
-            stdout=out,
-            stderr=notes,
-            env=env,
-            cwd=home,
+        process = start_rollout(
+            *("infer", "serve", *words, "--port", "0", "--output", "json"),
+            folder=home,
+            out=out.fileno(),
+            err=notes.fileno(),
+            environment={"ROLLOUT_HOME": str(home)},
         )
     try:
         found = _wait_for(process, said, home)
@@ -55,7 +55,7 @@ def serving(home: Path, *words: str) -> Iterator[Serving]:
             process.wait(60)
 
 
-def _wait_for(process: subprocess.Popen, said: Path, home: Path) -> dict:
+def _wait_for(process: Process, said: Path, home: Path) -> dict:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, (home / "notes.txt").read_text()

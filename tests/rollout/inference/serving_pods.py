@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 import httpx
 from gateway_processes import free_port, wait_ready
+from warm import run_module, start_module
 
 from rollout_api.serving import VARIABLE
 
-COMMAND = (sys.executable, "-m", "rollout.entrypoints.serving.pod")
+POD = "rollout.entrypoints.serving.pod"
 BODY = {"model": "chat", "messages": [{"role": "user", "content": "3+4="}], "max_tokens": 4}
 WAIT_SECONDS = 60.0
 
@@ -37,18 +36,27 @@ class Pod:
             "leaveSeconds": 2,
             **changes,
         }
-        self.env = {**os.environ, VARIABLE: json.dumps(order), "OMP_NUM_THREADS": "1"}
+        self.env = {VARIABLE: json.dumps(order)}
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self):
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(COMMAND, env=self.env, stdout=log, stderr=log)
+            out = log.fileno()
+            self.process = start_module(
+                POD, folder=Path.cwd(), out=out, err=out, environment=self.env
+            )
         return self
 
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(WAIT_SECONDS)
+
+    def place(self, **changes):
+        """Bring the model into the cache, as its first container does."""
+        env = {**self.env, **changes}
+        done = run_module(POD, "--place", folder=Path.cwd(), environment=env)
+        assert done.returncode == 0, done.stderr
 
     def ready(self):
         wait_ready(self.url, self.process, self.log)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import time
 
 import httpx
 import pytest
-from serving_pods import COMMAND, WAIT_SECONDS, Pod
+from serving_pods import WAIT_SECONDS, Pod
 
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 from rollout.models.packed import PackedModel, pack
@@ -68,7 +66,7 @@ def test_a_pod_that_ends_answers_whoever_still_comes_and_closes_their_connection
     with Pod(tmp_path, leaveSeconds=5) as pod, httpx.Client() as client:
         pod.ready()
         assert pod.ask(client=client).headers.get("Connection", "") != "close"
-        pod.process.send_signal(signal.SIGTERM)
+        pod.process.terminate()
         deadline = time.monotonic() + WAIT_SECONDS
         while client.get(f"{pod.url}/readyz").status_code == 200:
             assert time.monotonic() < deadline
@@ -86,9 +84,7 @@ def test_a_model_that_is_not_there_ends_the_pod_with_its_name(tmp_path):
 
 
 def test_placing_brings_the_model_into_the_cache_and_ends(tmp_path):
-    pod = Pod(tmp_path)
-    env = {**pod.env, "ROLLOUT_CACHE": str(tmp_path / "cache")}
-    subprocess.run([*COMMAND, "--place"], env=env, check=True, timeout=WAIT_SECONDS)
+    Pod(tmp_path).place(ROLLOUT_CACHE=str(tmp_path / "cache"))
     assert list((tmp_path / "cache").rglob("model.safetensors"))
 
 
@@ -128,7 +124,7 @@ def test_a_model_that_was_placed_is_served_without_its_bucket(tmp_path):
     path, uri, _ = handed_on(tmp_path)
     pod = Pod(tmp_path, uri=uri, storage={})
     pod.env["ROLLOUT_CACHE"] = str(tmp_path / "cache")
-    subprocess.run([*COMMAND, "--place"], env=pod.env, check=True, timeout=WAIT_SECONDS)
+    pod.place()
     path.unlink()
     pod.env["ROLLOUT_PLACED_MODELS"] = str(tmp_path / "cache" / "hub")
     with pod:

@@ -90,6 +90,7 @@ def keepers(folder):
     return found
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_is_planned_played_and_scored_and_leaves_no_process(place):
     planned = json.loads(called("plan", "-f", "run.yaml", "--output", "json").stdout)
     digests = planned["runs"][0]["resolved"]["pluginDigests"]
@@ -160,6 +161,7 @@ def test_a_plugin_lies_in_the_runs_code_and_its_rows_in_the_data():
         ),
     ],
 )
+@pytest.mark.usefixtures("warm_starts")
 def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
     (place / "run.yaml").write_text(json.dumps(changed(**train)))
     done = called("plan", "-f", "run.yaml")

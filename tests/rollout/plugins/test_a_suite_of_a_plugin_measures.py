@@ -142,6 +142,7 @@ def test_a_cluster_and_a_candidate_refuse_it():
     assert not list(check_spec(spec, Facts(platform="local")))
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_is_measured_by_it(tmp_path, monkeypatch):
     write(
         tmp_path / "code" / "quiz",

@@ -287,6 +287,7 @@ def test_one_of_another_kind_or_that_is_not_as_locked_opens_nothing(tmp_path):
         build("rows", path="x")
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_is_told_and_one_tracker_that_breaks_fails_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     called("plugins", "new", "code/rows", "--kind", "tracker")

@@ -285,6 +285,7 @@ def test_a_cluster_and_an_algorithm_that_samples_nothing_refuse_them():
     assert not problems(run())
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_is_planned_with_the_tools_of_its_plugin_and_held_to_them(tmp_path, monkeypatch):
     write(tmp_path / "code" / "shelf", SHELF, kind="tool")
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Ask for tea.", "answer": ""}\n' * 4)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
-from pod_kit import SECONDS_MAX, Cluster, Pods
+from pod_kit import ENTRY_POINT, SECONDS_MAX, Cluster, Pods
+from warm import run_module
 
 from rollout.entrypoints.config import LAST_WORD_VARIABLE, leave_word
 from rollout.errors import SpecError
@@ -163,13 +163,11 @@ def test_a_model_that_only_the_workers_pods_lack_is_named_by_them(pods, tmp_path
 def be_pod(role, order, place):
     """Run a pod to its end; how it ended, and the word that the kubelet would find."""
     place.touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "rollout.entrypoints.pod", role, "--order", str(order)],
-        env={**os.environ, LAST_WORD_VARIABLE: str(place), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
+    done = run_module(
+        *(ENTRY_POINT, role, "--order", str(order)),
+        folder=place.parent,
+        environment={LAST_WORD_VARIABLE: str(place)},
+        seconds_max=SECONDS_MAX,
     )
     return done, place.read_text().strip()
 

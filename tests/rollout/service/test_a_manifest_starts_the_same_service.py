@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
-from serve_kit import COMMAND, START_SECONDS
+from serve_kit import wait_for_json
+from warm import start_rollout
 
 from rollout.coordinator.server.callers import Caller, Unauthenticated
 from rollout.coordinator.status.kubernetes import Unwritten
@@ -61,27 +60,24 @@ def build_order(folder: Path) -> WorkerOrder:
 
 def test_a_manifest_serves_from_the_folder_of_rollout_serve_until_ctrl_c(tmp_path):
     (tmp_path / "desk.yaml").write_text(yaml.safe_dump(build_manifest(apiKeys=KEYS)))
-    env = {**os.environ, "ROLLOUT_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    words = ["run", "-f", str(tmp_path / "desk.yaml"), "--output", "json"]
-    process = subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
-    )
+    said, notes = tmp_path / "said.json", tmp_path / "notes.txt"
+    with said.open("w") as out, notes.open("w") as err:
+        process = start_rollout(
+            *("run", "-f", str(tmp_path / "desk.yaml"), "--output", "json"),
+            folder=tmp_path,
+            out=out.fileno(),
+            err=err.fileno(),
+            environment={"ROLLOUT_HOME": str(tmp_path)},
+        )
     try:
-        assert process.stdout is not None
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = process.stdout.readline()
-            assert line, process.communicate(timeout=START_SECONDS)[1]
-            text += line
-        said = json.loads(text)
-        assert said["models"] == ["tiny"]
-        assert said["key"].startswith("tml-sk-rollout-")
-        process.send_signal(signal.SIGINT)
-        _, notes = process.communicate(timeout=60)
+        found = wait_for_json(process, said, notes)
+        assert found["models"] == ["tiny"]
+        assert found["key"].startswith("tml-sk-rollout-")
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
     finally:
         process.kill()
-    assert process.returncode == 0
-    assert "the keys of this machine hold" in notes
+    assert "the keys of this machine hold" in notes.read_text()
     assert (tmp_path / "service" / "calls.sqlite").exists()
 
 

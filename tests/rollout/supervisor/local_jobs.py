@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from warm import RUNS, outside_of_tests, serves, settings, warm_server
+from warm import SERVERS, outside_of_tests, serves, settings, warm_server
 
 from rollout.common.child_processes import Process, ProcessSpec, end_processes, start_process
 from rollout.common.parent_death import tied_argv
@@ -303,7 +303,7 @@ def start_job(
         files = {0: nothing.fileno(), 1: log.fileno(), 2: log.fileno()}
         if not plain and serves(environment):
             process = warm_server().fork(
-                words, environment=environment, files=files, passes_on=RUNS
+                words, environment=environment, files=files, passes_on=SERVERS
             )
         else:
             process = subprocess.Popen(

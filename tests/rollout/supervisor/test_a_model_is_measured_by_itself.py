@@ -231,6 +231,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_suite_of_the_harness_reports_its_own_metrics(tmp_path, monkeypatch):
     (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps(one) for one in QUESTIONS))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Real sweeps of tiny runs: a failure stops no other point, what is finished is not run again."""
+"""Real sweeps of tiny runs: a failure stops no other point, what is finished is not run again. The first is started plainly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from warm import start_rollout
 
+from rollout.common.child_processes import Process
 from rollout.runs.manifest import load_documents
 from rollout.runs.prepare import prepare_run
 from rollout.runs.validation import apply_overrides
@@ -58,6 +60,31 @@ def folder(tmp_path_factory) -> Path:
 
 def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@dataclass
+class WarmSweep:
+    """A sweep that is forked, and so are its points; it has its streams in files."""
+
+    process: Process
+    out: Path
+    err: Path
+
+    @classmethod
+    def start(cls, folder: Path, *words: str) -> WarmSweep:
+        out, err = folder / "warm.out", folder / "warm.err"
+        with out.open("wb") as told, err.open("wb") as said:
+            process = start_rollout(
+                *("sweep", "-f", "tiny.yaml", *words),
+                folder=folder,
+                out=told.fileno(),
+                err=said.fileno(),
+                environment={"ROLLOUT_HOME": str(folder / "runs")},
+            )
+        return cls(process, out, err)
+
+    def finish(self) -> tuple[int, str, str]:
+        return self.process.wait(800), self.out.read_text(), self.err.read_text()
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen:
@@ -116,19 +143,19 @@ def told(folder) -> Told:
     """Interrupted at its first point, killed at the same, gone on with to its end, and given once more."""
     run = folder / "runs" / "tiny-seed-7-1"
     (folder / "held").touch()
-    process = start(folder, *OVER)
+    sweep = WarmSweep.start(folder, *OVER)
     wait_for_steps(run, 2)
-    process.send_signal(signal.SIGINT)
-    interrupted = finish(process)
+    os.kill(sweep.process.pid, signal.SIGINT)
+    interrupted = sweep.finish()
     states = [point["state"] for point in points(folder, "tiny-sweep").values()]
-    process = start(folder, *OVER)
+    sweep = WarmSweep.start(folder, *OVER)
     wait_for_steps(run, 5)
-    process.kill()
-    process.communicate(timeout=60)
+    sweep.process.kill()
+    sweep.process.wait(60)
     (folder / "held").unlink()
-    finished = finish(start(folder, *OVER))
+    finished = WarmSweep.start(folder, *OVER).finish()
     before = (run / "ledger.db").stat().st_mtime_ns
-    again = finish(start(folder, *OVER, "--output", "json"))
+    again = WarmSweep.start(folder, *OVER, "--output", "json").finish()
     return Told(
         interrupted=interrupted,
         states_then=states,

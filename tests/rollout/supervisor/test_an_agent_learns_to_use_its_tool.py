@@ -18,7 +18,7 @@ from rollout.runs.manifest import load_documents
 from rollout.runs.validation import apply_values
 from rollout.supervisor import run_manifest
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_starts")]
 
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples"
 QUESTIONS = SAMPLES / "data" / "two-hops" / "questions.jsonl"

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from rollout.cli.main import app
 from rollout.report.gather import open_ledger
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900), pytest.mark.usefixtures("warm_starts")]
 
 MERGES = [("Ġ", "A"), ("Ġ", "B"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("o", "n"), ("e", "r")]
 SAMPLE = Path(__file__).parents[3] / "manifests" / "samples" / "likelihood.yaml"

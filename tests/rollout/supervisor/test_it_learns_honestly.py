@@ -16,6 +16,8 @@ from rollout.runs.manifest import Document, load_documents
 from rollout.runs.validation import apply_values
 from rollout.supervisor import run_manifest
 
+pytestmark = pytest.mark.usefixtures("warm_starts")
+
 MANIFEST = Path(__file__).parents[3] / "manifests" / "samples" / "addition-sft-grpo.yaml"
 STEPS_QUICK = 50
 """Of 400. Accuracy was 0.30, 0.93, 0.98 and 0.997 after 0, 25, 50 and 100 of them."""
