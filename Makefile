@@ -82,7 +82,7 @@ bench: setup ## Measure against the bars: make bench TARGET=training
 	@$(BIN)/python tests/bench/run.py $(TARGET)
 
 demo: setup ## Two equal runs in real pods: one is left alone, one is killed, drained, corrupted, deleted; both end with one hash
-	@PYTHONPATH=e2e $(BIN)/python e2e/training/demo.py
+	@PYTHONPATH=e2e:tests $(BIN)/python e2e/training/demo.py
 
 GPU_PYTHON ?= $(BIN)/python
 gpu: ## On a machine with a CUDA device: its tests and figures, resumable (GPU_PYTHON=python3 for torch that is there)

@@ -41,7 +41,7 @@ RUNS = 3
 """As many runs of one pipeline are forked from what is warm; further ones import for themselves."""
 SERVERS = RUNS + 1
 """One more forks what a command or a supervisor starts itself."""
-WARM = FORKED | {"rollout.entrypoints.coordinator", "rollout.entrypoints.resolve"}
+PRELOADED = FORKED | {"rollout.entrypoints.coordinator", "rollout.entrypoints.resolve"}
 LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_", "TINKER_", "CUDA_VISIBLE_DEVICES")
 """Variables of these beginnings are read when they are needed, never at import: what is forked has its own."""
 
@@ -95,7 +95,7 @@ def serves(environment: Mapping[str, str]) -> bool:
 def warm_server() -> ForkServer:
     """What forks this test process's commands and supervisors, each with a fork server for its own processes."""
     folder = Path(tempfile.mkdtemp())
-    server = open_fork_server(WARM, BEGAN, folder / "fork-server.log")
+    server = open_fork_server(PRELOADED, BEGAN, folder / "fork-server.log")
     atexit.register(shutil.rmtree, folder)
     atexit.register(server.close)
     while not server.is_ready():

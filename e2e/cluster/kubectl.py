@@ -75,6 +75,22 @@ class Kubectl:
         """
         return reader(self.kubeconfig).text(path)
 
+    def log(self, pod: str, container: str = "") -> str:
+        """`kubectl logs`, likewise.
+
+        Raises:
+            ClusterError: nothing can be read yet, or the API server does not answer.
+        """
+        chosen = f"?container={container}" if container else ""
+        return self.raw(f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log{chosen}")
+
+    def said(self, pod: str, container: str = "") -> str:
+        """The same; empty where nothing can be read yet."""
+        try:
+            return self.log(pod, container)
+        except ClusterError:
+            return ""
+
     def wait(self, *arguments: str, seconds: int = 120) -> None:
         """`kubectl wait`, bounded: again where an object was so new that it had no conditions yet."""
         bounded = ("wait", *arguments, f"--timeout={seconds}s")

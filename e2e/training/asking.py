@@ -73,7 +73,7 @@ def build_client(
 
 def read_told(kubectl: Kubectl) -> list[dict[str, Any]]:
     """Everything that the client was told so far, the oldest first; of a last line only what is whole."""
-    lines = kubectl.attempt("logs", NAME).stdout.splitlines()
+    lines = kubectl.said(NAME).splitlines()
     return [json.loads(one) for one in lines if one.startswith("{") and one.endswith("}")]
 
 

@@ -82,7 +82,7 @@ class HeldPlugin:
         return f"plugin-{self.run.name}"
 
     def log(self) -> str:
-        return self.run.kubectl.attempt("logs", self.pod, "-c", self.container).stdout
+        return self.run.kubectl.said(self.pod, self.container)
 
     def wait(self) -> str:
         """Until it holds a call; what it has written."""

@@ -5,10 +5,7 @@ id. Both come to the hash chain of a run that nobody disturbed. Deleted with `de
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from typing import Any
 import pytest
 from bucket import BUCKET, CREDENTIALS, REGION, Bucket, serving
 from installation import cache_of
+from warm import run_rollout
 from watched import Result, Stage, WatchedRun, read_result, run_here
 
 from cluster.kubectl import Kubectl
@@ -296,10 +294,7 @@ def assert_goes_on_as(undisturbed: Result, restored: Result, step: int) -> None:
 
 def rollout(folder: Path, *words: str) -> str:
     """A command of a person who has the bucket's credentials and nothing of the cluster."""
-    env = {**os.environ, **CREDENTIALS, "XDG_CONFIG_HOME": str(folder / "config")}
-    command = [sys.executable, "-m", "rollout", *words]
-    done = subprocess.run(
-        command, env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    own = {**CREDENTIALS, "XDG_CONFIG_HOME": str(folder / "config")}
+    done = run_rollout(*words, folder=folder, environment=own, seconds_max=300.0)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

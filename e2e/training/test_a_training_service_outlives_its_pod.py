@@ -122,7 +122,7 @@ class Loop:
     run: WatchedRun
 
     def told(self) -> list[dict[str, Any]]:
-        lines = self.run.kubectl.attempt("logs", "loop").stdout.splitlines()
+        lines = self.run.kubectl.said("loop").splitlines()
         return [json.loads(one) for one in lines if one.startswith("{") and one.endswith("}")]
 
     def step(self) -> int:

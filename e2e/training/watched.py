@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from warm import run_rollout
 
 from cluster import build
 from cluster.errors import ClusterError
@@ -65,7 +65,7 @@ class WatchedRun:
         return int(float(found.group(1))) if found else 0
 
     def log(self, pod: str, container: str) -> str:
-        return self.kubectl("logs", pod, "-c", container)
+        return self.kubectl.log(pod, container)
 
     def folder(self) -> Path:
         """The coordinator's volume, which is a folder of this machine."""
@@ -167,8 +167,8 @@ class Result:
 
 def read_result(folder: Path) -> Result:
     """The result of a run whose folder, or coordinator's volume, this is."""
-    command = [sys.executable, "-m", "rollout", "runs", "show", str(folder), "--output", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ("runs", "show", str(folder), "--output", "json")
+    done = run_rollout(*words, folder=Path.cwd())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return Result(
@@ -184,7 +184,7 @@ def run_here(manifest: dict[str, Any], folder: Path) -> Result:
     file = folder / "run.json"
     file.write_text(json.dumps(manifest))
     place = folder / "run"
-    command = [sys.executable, "-m", "rollout", "run", "-f", str(file), "--run-dir", str(place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ("run", "-f", str(file), "--run-dir", str(place))
+    done = run_rollout(*words, folder=Path.cwd())
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return read_result(place)

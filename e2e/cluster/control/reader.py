@@ -69,7 +69,11 @@ class Reader:
         kinds = question and self._find_all(question.kinds)
         if not question or not kinds:
             return None
-        found = [self._read(kind, question) for kind in kinds]
+        try:
+            found = [self._read(kind, question) for kind in kinds]
+        except ClusterError:
+            self._kinds = ()  # a definition may be another one by now
+            raise
         if question.name:
             return found[0]
         return {
@@ -123,7 +127,6 @@ class Reader:
             raise ClusterError(f"GET {self.server}{path}: {error}") from error
         text = answer.data.decode()
         if answer.status >= 300:
-            self._kinds = ()  # a definition may be another one by now
             raise ClusterError(f"GET {self.server}{path}: {answer.status}: {_reason(text)}")
         return text
 
