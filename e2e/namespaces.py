@@ -13,13 +13,18 @@ from waiting import wait_until
 def in_namespace(kubectl: Kubectl) -> Iterator[Kubectl]:
     """kubectl in a new namespace whose pods may be made at once."""
     name = f"test-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
+    kubectl.make_namespace(name)
     mine = replace(kubectl, namespace=name)
     try:
-        mine.wait("--for=create", "serviceaccount/default")
+        wait_until(lambda: _has_account(mine), f"the account of pods in {name}")
         yield mine
     finally:
         delete(mine)
+
+
+def _has_account(mine: Kubectl) -> bool:
+    accounts = mine.get("serviceaccounts")["items"]
+    return any(one["metadata"]["name"] == "default" for one in accounts)
 
 
 def delete(mine: Kubectl) -> None:
@@ -27,5 +32,5 @@ def delete(mine: Kubectl) -> None:
 
     What else is in it goes in its own time: nobody else sees it.
     """
-    mine("delete", "namespace", mine.namespace, "--wait=false", "--ignore-not-found")
+    mine.unmake_namespace(mine.namespace)
     wait_until(lambda: not mine.get("pods")["items"], f"every pod of {mine.namespace} is gone")

@@ -75,6 +75,26 @@ class Kubectl:
         """
         return reader(self.kubeconfig).text(path)
 
+    def make_namespace(self, name: str) -> None:
+        """`kubectl create namespace`, likewise.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        reader(self.kubeconfig).send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def unmake_namespace(self, name: str) -> None:
+        """`kubectl delete namespace --wait=false --ignore-not-found`, likewise.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        try:
+            reader(self.kubeconfig).send("DELETE", f"/api/v1/namespaces/{name}")
+        except ClusterError as error:
+            if "(NotFound)" not in str(error):
+                raise
+
     def log(self, pod: str, container: str = "") -> str:
         """`kubectl logs`, likewise.
 

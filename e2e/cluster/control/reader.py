@@ -90,6 +90,14 @@ class Reader:
         """
         return self._ask(path, {}, accept)
 
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        """What a call that changes something is answered with.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        return self._call(method, path, {"body": json.dumps(body)} if body else {})
+
     def _find_all(self, names: tuple[str, ...]) -> list[Kind]:
         """The kinds of these names; empty when one of them is unknown, also after another look."""
         found = [find(self._kinds, name) for name in names]
@@ -112,22 +120,28 @@ class Reader:
         return _shown(json.loads(self._ask(f"{path}/{question.name}", {})), question)
 
     def _ask(self, path: str, query: dict[str, str], accept: str = "application/json") -> str:
+        return self._call("GET", path, {"fields": query}, accept)
+
+    def _call(
+        self, method: str, path: str, given: dict[str, Any], accept: str = "application/json"
+    ) -> str:
         from urllib3.exceptions import HTTPError
 
+        kind = {"Content-Type": "application/json"} if "body" in given else {}
         try:
             answer = self.pool.request(
-                "GET",
+                method,
                 self.server + path,
-                fields=query,
-                headers=self.headers | {"Accept": accept},
+                **given,
+                headers=self.headers | {"Accept": accept} | kind,
                 timeout=ANSWER_SECONDS_MAX,
                 retries=TRIES_AGAIN_MAX,
             )
         except HTTPError as error:
-            raise ClusterError(f"GET {self.server}{path}: {error}") from error
+            raise ClusterError(f"{method} {self.server}{path}: {error}") from error
         text = answer.data.decode()
         if answer.status >= 300:
-            raise ClusterError(f"GET {self.server}{path}: {answer.status}: {_reason(text)}")
+            raise ClusterError(f"{method} {self.server}{path}: {answer.status}: {_reason(text)}")
         return text
 
 
