@@ -62,11 +62,17 @@ def _delete_runs(kubectl: Kubectl) -> None:
     kubectl.attempt("delete", "rolloutruns", "--all", "--timeout=60s")
 
 
+@pytest.fixture(scope="module")
+def with_our_kinds(fake_cluster: Cluster) -> Kubectl:
+    """The cluster of fake nodes with our kinds, whatever a file before has taken away."""
+    install_crds(fake_cluster.kubectl)
+    return fake_cluster.kubectl
+
+
 @pytest.fixture
-def on_nodes(fake_cluster: Cluster) -> Iterator[Kubectl]:
+def on_nodes(with_our_kinds: Kubectl) -> Iterator[Kubectl]:
     """A namespace on fake nodes, with a runtime of its name and a Secret `dsn` for ledgers; nobody operates."""
-    kubectl = fake_cluster.kubectl
-    install_crds(kubectl)
+    kubectl = with_our_kinds
     with in_namespace(kubectl) as mine:
         served = {"allowedNamespaces": {"from": "Names", "names": [mine.namespace]}}
         spec = {**served, "acceleratorClasses": [GPUS]}
