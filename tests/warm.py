@@ -42,7 +42,10 @@ RUNS = 3
 SERVERS = RUNS + 1
 """One more forks what a command or a supervisor starts itself."""
 PRELOADED = FORKED | {"rollout.entrypoints.coordinator", "rollout.entrypoints.resolve"}
-LATE = ("ROLLOUT_", "XDG_CONFIG_HOME", "AWS_", "TINKER_", "CUDA_VISIBLE_DEVICES")
+LATE = (
+    *("ROLLOUT_", "XDG_CONFIG_HOME", "CUDA_VISIBLE_DEVICES", "TINKER_", "MY_"),
+    *("AWS_", "GOOGLE_", "GCE_", "NO_GCE_CHECK", "CLOUDSDK_", "STORAGE_EMULATOR_HOST"),
+)
 """Variables of these beginnings are read when they are needed, never at import: what is forked has its own."""
 
 

@@ -58,10 +58,14 @@ def test_tokens_for_others_are_not_taken(fake: Kubectl, callers: AccountCallers)
             callers.identify(f"Bearer {bad}")
 
 
-@pytest.fixture
-def written(fake: Kubectl, fake_cluster: Cluster, tmp_path: Path):
-    """A run, an account that may patch its status and nothing else, and a writer under that account."""
+@pytest.fixture(scope="module")
+def with_our_kinds(fake_cluster: Cluster) -> None:
     install_crds(fake_cluster.kubectl)
+
+
+@pytest.fixture
+def written(fake: Kubectl, with_our_kinds: None, tmp_path: Path):
+    """A run, an account that may patch its status and nothing else, and a writer under that account."""
     fake.apply(build_run("arithmetic"))
     uid = fake.get("rolloutrun", "arithmetic")["metadata"]["uid"]
     fake("create", "serviceaccount", "arithmetic-coordinator")

@@ -101,6 +101,7 @@ def test_points_of_a_sweep_do_not_share_a_place(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_writes_its_model_and_a_repeat_does_not_train_again(
     google, bucket, tmp_path, monkeypatch
 ):

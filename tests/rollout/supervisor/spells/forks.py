@@ -21,7 +21,7 @@ PASSED_ON = {"rollout": 2}
 """Servers of its own: one for its run, one for what it starts itself."""
 TIE = 5
 """Words of ``tied_argv`` before the module."""
-LATE = ("ROLLOUT_", "CUDA_VISIBLE_DEVICES")
+LATE = ("ROLLOUT_", "CUDA_VISIBLE_DEVICES", "AWS_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "MY_")
 
 
 class Forks:
