@@ -17,7 +17,7 @@ from rollout.coordinator.batch_run import build_batch_rows
 from rollout.coordinator.duties.batch_results import build_results_writer
 from rollout.errors import StoreError
 from rollout.runs.run_dir import RunDir
-from rollout.supervisor.launch import read_config
+from rollout.runs.snapshots.places import read_config
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 

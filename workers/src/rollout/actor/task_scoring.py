@@ -12,6 +12,7 @@ from rollout.environments.with_tools import tools_of
 from rollout.errors import EngineError
 from rollout.evaluations.build import build_suite
 from rollout.models.roles import INITIAL
+from rollout.plugins.author import code_folders
 from rollout.protocol.messages import Task
 from rollout.rewards.build import build_rewards
 from rollout.rewards.pipeline import RewardPipeline
@@ -95,10 +96,3 @@ def build_task_scoring(config: WorkerConfig, versions: Sequence[Path] = ()) -> T
         environments[suite.name, suite.split] = suite.environment()
         pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards, cache)
     return TaskScoring(environments=environments, pipelines=pipelines)
-
-
-def code_folders(config: WorkerConfig) -> Sequence[Path]:
-    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
-    path = None if config.spec.code is None else config.spec.code.path
-    own = () if path is None else (Path(path),)
-    return (Path(config.layout.run_dir) / "code", *own)

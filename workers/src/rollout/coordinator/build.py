@@ -37,7 +37,7 @@ from rollout.coordinator.plan import (
     TaskRows,
     TrainPlan,
 )
-from rollout.coordinator.rows import DataRows, build_rows, code_folders, train_of
+from rollout.coordinator.rows import DataRows, build_rows, train_of
 from rollout.coordinator.rules.autoscaling import ActorBounds
 from rollout.coordinator.rules.drift import DriftBounds
 from rollout.coordinator.rules.retention import objects_in, objects_of
@@ -53,6 +53,7 @@ from rollout.ledger.records import RunIdentity
 from rollout.models.experts.families import experts_of
 from rollout.objects.opening import open_names, open_store
 from rollout.objects.places import is_bucket
+from rollout.plugins.author import code_folders
 from rollout.seams import Tracker
 from rollout.snapshots.guard import SnapshotGuard
 from rollout.tracking.build import build_trackers

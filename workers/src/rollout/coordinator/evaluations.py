@@ -18,10 +18,11 @@ from rollout.coordinator.plan import (
     RunPlan,
     TrainPlan,
 )
-from rollout.coordinator.rows import code_folders, open_suites, require_planned_suites
+from rollout.coordinator.rows import open_suites, require_planned_suites
 from rollout.errors import DataError
 from rollout.evaluations.build import build_suite
 from rollout.evaluations.suites import Suite, SuiteSampling
+from rollout.plugins.author import code_folders
 from rollout.seams import DataSource
 from rollout.types import Row, SamplingParams
 from rollout_api.v1alpha1.evaluation import Evaluation

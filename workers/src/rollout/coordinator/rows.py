@@ -18,7 +18,7 @@ from rollout.data.lengths import leave_out
 from rollout.environments.build import build_environment
 from rollout.errors import DataError, DataNotFound, SpecError
 from rollout.evaluations.build import build_suite, limit_source
-from rollout.plugins.author import author_environment
+from rollout.plugins.author import author_environment, code_folders
 from rollout.plugins.row_host import (
     Connect,
     HostBounds,
@@ -262,13 +262,6 @@ def _require_one_data_set(train: Train, source: DataSource, held_out: DataSource
             f"train.data{_by(train.data.plugin)} was {first} when it was asked for training's rows, and {second}"
             " for those that are held out: it has to give the same rows each time"
         )
-
-
-def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
-    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
-    path = None if config.spec.code is None else config.spec.code.path
-    own = () if path is None else (Path(path),)
-    return (Path(config.layout.run_dir) / "code", *own)
 
 
 def _open_suites(config: WorkerConfig, train: Train | None) -> dict[tuple[str, str], DataSource]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from blake3 import blake3
 
 from rollout.common.hub import expected_errors, judge
+from rollout.data.packed.parquet import plain_value
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record
 from rollout.errors import DataError, DataNotFound, RolloutError
@@ -269,15 +269,9 @@ def _require_revision(dataset: Any, name: DatasetName) -> None:
 def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record in JSON values only: rows travel between processes. Raises BadRecord."""
     try:
-        return json.loads(json.dumps(record, default=_plain, allow_nan=False))
+        return json.loads(json.dumps(record, default=plain_value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BadRecord(f"cannot be written as JSON: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} values are not supported; drop that column")
 
 
 def _canonical(value: Any) -> bytes:

@@ -26,8 +26,8 @@ from rollout.ledger.sql.reader import Reader
 from rollout.objects.opening import open_source
 from rollout.protocol import messages as m
 from rollout.runs.run_dir import RunDir
+from rollout.runs.snapshots.places import read_config
 from rollout.seams import ObjectSource
-from rollout.supervisor.launch import read_config
 from rollout_api.worker import WorkerConfig
 
 

@@ -59,13 +59,14 @@ async def _first_states(
     states = []
     for index, row in enumerate(rows, start):
         try:
-            states.append(await _first_state(environment, row))
+            states.append(await first_state(environment, row))
         except DataError as error:
             raise DataError(f"row {index} of {role!r}: {error}") from error
     return states
 
 
-async def _first_state(environment: EnvBuilder, row: Row) -> State:
+async def first_state(environment: EnvBuilder, row: Row) -> State:
+    """What the policy first sees of a row; its episode is closed."""
     episode = environment.build(row)
     try:
         return await episode.start()

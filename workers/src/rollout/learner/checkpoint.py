@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from rollout.errors import RunFailed
 from rollout.learner.model import randomness
 from rollout.learner.model.parallel import shard_like, whole
-from rollout.learner.model.policy import Policy
+from rollout.learner.model.policy import Policy, local_part
 from rollout.learner.train_step import Trainer
 from rollout.ledger.records import ANCHOR_FORMAT
 from rollout.objects.bulk import keep_each
@@ -74,7 +74,7 @@ def state_tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
         found |= {f"{CRITIC}/{name}": tensor for name, tensor in theirs.items()}
     if trainer.control is not None:
         found["kl/coefficient"] = trainer.control.state()
-    return {name: _local(tensor) for name, tensor in found.items()}
+    return {name: local_part(tensor) for name, tensor in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +287,3 @@ def _restore_random(policy: Policy, data: bytes) -> None:
     rank = policy.parallel.rank
     if rank < len(states):
         randomness.restore(states[rank], policy.parallel.device)
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    from torch.distributed.tensor import DTensor
-
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -14,6 +14,7 @@ from http import HTTPStatus
 import httpx
 
 from rollout.errors import StoreError
+from rollout.objects.far_files import transient_httpx
 from rollout.objects.retry import Absent, Refused, Transient
 from rollout.objects.source import Source
 
@@ -95,7 +96,7 @@ class ServedRemote:
     def read(self, key: str, start: int, stop: int) -> Iterator[Iterator[bytes]]:
         """Bytes ``[start, stop)`` as they arrive."""
         span = {"Range": f"bytes={start}-{stop - 1}"}
-        with _translated(), self._client.stream("GET", _path(key), headers=span) as answer:
+        with transient_httpx(), self._client.stream("GET", _path(key), headers=span) as answer:
             if answer.status_code != HTTPStatus.PARTIAL_CONTENT:
                 answer.read()
                 _check(answer)
@@ -127,7 +128,7 @@ class ServedRemote:
         content: Iterator[bytes] | None = None,
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
-        with _translated():
+        with transient_httpx():
             answer = self._client.request(method, _path(key), content=content, headers=headers)
             _check(answer)
             return answer
@@ -135,14 +136,6 @@ class ServedRemote:
 
 def _path(key: str) -> str:
     return f"/v1/objects/{key.rpartition('/')[2]}"
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except httpx.HTTPError as error:
-        raise Transient(f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS_MAX]) from error
 
 
 def _check(answer: httpx.Response) -> None:

@@ -118,14 +118,14 @@ class WebFile:
             if _web_tag(answer) != state.tag:
                 raise Transient("the file was changed while it was read")
             partial = answer.status_code == HTTPStatus.PARTIAL_CONTENT
-            with _translated():
+            with transient_httpx():
                 yield _skipped(answer.iter_raw(CHUNK_BYTES), 0 if partial else start)
 
     @contextmanager
     def _get(self, headers: dict[str, str]) -> Iterator[httpx.Response]:
         place, plain = self._url, {"Accept-Encoding": "identity", **headers}
         for _ in range(REDIRECTS_MAX + 1):
-            with _translated(), self._client.stream("GET", place, headers=plain) as answer:
+            with transient_httpx(), self._client.stream("GET", place, headers=plain) as answer:
                 if answer.next_request is None:
                     _check(answer)
                     yield answer
@@ -226,7 +226,8 @@ def _check(answer: httpx.Response) -> None:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def transient_httpx() -> Iterator[None]:
+    """Raise Transient for what a connection came to."""
     try:
         yield
     except httpx.HTTPError as error:

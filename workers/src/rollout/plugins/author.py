@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from rollout_api.fields.reserved import is_loader_variable
 from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.worker import WorkerConfig
 
 _NEEDED = re.compile(
     r"""HOME|PATH|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TERM|TMPDIR|TEMP|TMP|VIRTUAL_ENV|SYSTEMROOT
@@ -65,3 +67,10 @@ def author_environment(ours: Mapping[str, str], spec: RolloutRunSpec) -> dict[st
         if not one.secret and not is_loader_variable(one.name)
     }
     return {**taken, **given}
+
+
+def code_folders(config: WorkerConfig) -> tuple[Path, ...]:
+    """Where user code lies: the run's ``code/``, then the manifest's own folder of code."""
+    path = None if config.spec.code is None else config.spec.code.path
+    own = () if path is None else (Path(path),)
+    return (Path(config.layout.run_dir) / "code", *own)

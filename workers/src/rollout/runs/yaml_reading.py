@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor, SafeConstructor
@@ -70,26 +70,25 @@ def _refuse(event: Any, problem: str) -> None:
     raise _RefusedError(None, None, problem, event.start_mark)
 
 
-class _BoundedRoundTrip(RoundTripParser):
+class _Bounded:
+    """Counts what a parser of ruamel's finds; stands before it among its bases."""
+
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self._bound = _Bound()
 
     def get_event(self) -> Any:
-        event = super().get_event()
+        event = cast("Any", super()).get_event()
         self._bound.count(event)
         return event
 
 
-class _BoundedPlain(Parser):
-    def __init__(self, loader: Any) -> None:
-        super().__init__(loader)
-        self._bound = _Bound()
+class _BoundedRoundTrip(_Bounded, RoundTripParser):
+    pass
 
-    def get_event(self) -> Any:
-        event = super().get_event()
-        self._bound.count(event)
-        return event
+
+class _BoundedPlain(_Bounded, Parser):
+    pass
 
 
 def _place(construct: Callable[..., Any], node: Any, *, deep: bool) -> Any:

@@ -26,6 +26,7 @@ from rollout.common.child_processes import ProcessSpec
 from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader, require_ledger
 from rollout.objects.opening import require_place
+from rollout.plugins.author import code_folders
 from rollout.plugins.sidecar.named import find_plugin_files, require_reloadable
 from rollout.protocol.status import Status
 from rollout.runs.fetching.sources import fetch_sources
@@ -258,7 +259,6 @@ def _write_begun(run: RunDir, config: WorkerConfig) -> None:
 def _keep_plugins(config: WorkerConfig) -> None:
     """Copy plugins as they lie there: half of an edit that comes later is no reason to end."""
     from rollout.actor.reloading.versions import keep_begun
-    from rollout.actor.task_scoring import code_folders
 
     try:
         files = find_plugin_files(config.spec, code_folders(config))
@@ -344,14 +344,6 @@ def observe_machine() -> Machine:
 def write_config(run: RunDir, config: WorkerConfig) -> None:
     """Write ``worker.json``."""
     replace_text(run.worker_config, config.model_dump_json(exclude_none=True, indent=1))
-
-
-def read_config(run: RunDir) -> WorkerConfig:
-    """Read ``worker.json``. Raises SpecError when it is not there or not readable."""
-    try:
-        return WorkerConfig.model_validate_json(run.worker_config.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{run.worker_config} cannot be read: {error}") from error
 
 
 def write_result(run: RunDir, ended: Ended, status: Status | None) -> None:

@@ -28,9 +28,10 @@ from rollout.actor.reloading.rules import (
     spare,
 )
 from rollout.actor.reloading.versions import BEGUN, PluginVersions
-from rollout.actor.task_scoring import TRAINING, TaskScoring, build_task_scoring, code_folders
+from rollout.actor.task_scoring import TRAINING, TaskScoring, build_task_scoring
 from rollout.environments.with_tools import ToolBuilder
 from rollout.errors import RolloutError, SpecError
+from rollout.plugins.author import code_folders
 from rollout.plugins.sidecar.client import PluginClient
 from rollout.plugins.sidecar.environment import SidecarBuilder
 from rollout.plugins.sidecar.kinds.tool import PluginToolSource

@@ -94,7 +94,7 @@ def attach(run: RunArgument, *, on: OnOption = None, bring: BringOption = None) 
 def _follow(run: RunDir, display: Display) -> None:
     """Show each new status until nobody owns the run."""
     from rollout.runs.run_dir import find_owner
-    from rollout.supervisor.launch import read_config
+    from rollout.runs.snapshots.places import read_config
     from rollout.supervisor.poller import StatusPoller
 
     poller = StatusPoller(read_config(run).layout.coordinator_url, run.token)
@@ -170,8 +170,8 @@ def _describe(run: RunDir) -> dict[str, Any]:
     from rollout.errors import RolloutError
     from rollout.protocol.auth import read_token
     from rollout.protocol.client import CoordinatorClient
+    from rollout.runs.snapshots.places import read_config
     from rollout.supervisor.display.facts import render_line
-    from rollout.supervisor.launch import read_config
 
     try:
         url = read_config(run).layout.coordinator_url

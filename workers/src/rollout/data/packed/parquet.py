@@ -38,14 +38,15 @@ def read_lines(path: Path) -> Iterator[bytes]:
 def _line(batch: Any, place: int) -> bytes:
     try:
         record: Mapping[str, Any] = batch.slice(place, 1).to_pylist()[0]
-        text = json.dumps(record, default=_plain, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(record, default=plain_value, allow_nan=False, ensure_ascii=False)
         return text.encode() + b"\n"
     except (TypeError, ValueError) as error:
         # UnicodeDecodeError and the encoder's own are ValueErrors: the row is refused, with what is wrong in it.
         return json.dumps(f"{type(error).__name__}: {error}"[:200]).encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A date as JSON has it. Raises TypeError for what JSON has no form for."""
     if isinstance(value, date | datetime):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} values are not supported; drop that column")

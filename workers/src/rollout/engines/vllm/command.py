@@ -116,7 +116,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
         *("--dtype", settings.dtype, "--max-model-len", str(settings.max_model_length)),
         *("--max-num-seqs", str(settings.num_seqs)),
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
-        *_memory_arguments(settings),
+        *memory_arguments(settings.memory_fraction, settings.kv_cache_bytes),
         *_executor_arguments(settings),
         *_pass_arguments(settings),
         *_adapter_arguments(settings.adapter),
@@ -158,11 +158,10 @@ def plan_kv_cache_bytes(
     return max(one_seq, min(max(num_seqs * one_seq, KV_CACHE_MIN_BYTES), KV_CACHE_MAX_BYTES))
 
 
-def _memory_arguments(settings: VllmSettings) -> tuple[str, ...]:
-    fraction = ("--gpu-memory-utilization", str(settings.memory_fraction))
-    if not settings.kv_cache_bytes:
-        return fraction
-    return (*fraction, "--kv-cache-memory-bytes", str(settings.kv_cache_bytes))
+def memory_arguments(fraction: float, kv_cache_bytes: int) -> tuple[str, ...]:
+    """Of a device how much, and for the cache how much of it; 0: what vLLM finds."""
+    words = ("--gpu-memory-utilization", str(fraction))
+    return (*words, "--kv-cache-memory-bytes", str(kv_cache_bytes)) if kv_cache_bytes else words
 
 
 def _adapter_arguments(adapter: AdapterSettings | None) -> tuple[str, ...]:

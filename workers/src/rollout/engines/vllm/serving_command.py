@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from rollout.engines.served.slots import count_slots
-from rollout.engines.vllm.command import refuse_others, socket_path
+from rollout.engines.vllm.command import memory_arguments, refuse_others, socket_path
 from rollout.errors import SpecError
 from rollout.models.pooled import PooledModel
 
@@ -78,7 +78,7 @@ def build_serving_arguments(settings: ServingSettings, private_dir: Path) -> tup
         *("--max-num-queued-reqs", str(2 * settings.slots)),
         *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
         *("--disable-uvicorn-access-log",),
-        *_memory_arguments(settings),
+        *memory_arguments(settings.memory_fraction, settings.kv_cache_bytes),
         *_tool_arguments(settings.tool_parser),
         *_task_arguments(settings),
         *(("--otlp-traces-endpoint", settings.traces) if settings.traces else ()),
@@ -105,13 +105,6 @@ def _task_arguments(settings: ServingSettings) -> tuple[str, ...]:
 
 def _pooler(how: dict[str, Any]) -> tuple[str, str]:
     return "--pooler-config", msgspec.json.encode(how).decode()
-
-
-def _memory_arguments(settings: ServingSettings) -> tuple[str, ...]:
-    fraction = ("--gpu-memory-utilization", str(settings.memory_fraction))
-    if not settings.kv_cache_bytes:
-        return fraction
-    return (*fraction, "--kv-cache-memory-bytes", str(settings.kv_cache_bytes))
 
 
 def _tool_arguments(parser: str | None) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from rollout.environments.prompts import first_state
 from rollout.errors import InfrastructureError
 from rollout.evaluations.metrics import measure
 from rollout.evaluations.remote.items import AskedPrompt, ItemFile, ServedAnswer
@@ -31,7 +32,7 @@ from rollout.rewards.chat_endpoint import (
     open_client,
 )
 from rollout.rewards.pipeline import RewardPipeline
-from rollout.seams import DataSource, EnvBuilder
+from rollout.seams import DataSource
 from rollout.turns import State
 from rollout.types import Completion, Message, Row
 
@@ -87,7 +88,7 @@ class _Asking:
     def ask_chunk(self, places: Sequence[int], pipeline: RewardPipeline) -> list[AskedPrompt]:
         rows = self.source.rows(places)
         environment = self.suite.environment()
-        states = [asyncio.run(_first_state(environment, row)) for row in rows]
+        states = [asyncio.run(first_state(environment, row)) for row in rows]
         prompts = [state.messages for state in states]
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
             found = list(pool.map(self._ask, places, states))
@@ -159,15 +160,6 @@ class _Asking:
             if isinstance(answers, RequestRefused)
             else tuple(_answer(said, *next(scored)) for said in answers),
         )
-
-
-async def _first_state(environment: EnvBuilder, row: Row) -> State:
-    """What the policy first sees; the suites that rollout ships are over after one reply."""
-    episode = environment.build(row)
-    try:
-        return await episode.start()
-    finally:
-        await episode.close()
 
 
 def _answer(said: Said, reward: float, rewards: Mapping[str, float]) -> ServedAnswer:

@@ -160,7 +160,7 @@ class Policy:
         found = [
             name
             for name, parameter in self.masters.items()
-            if parameter.grad is not None and not _local(parameter.grad).isfinite().all()
+            if parameter.grad is not None and not local_part(parameter.grad).isfinite().all()
         ]
         return sorted({name for names in self.parallel.gather(found, list[str]) for name in names})
 
@@ -278,7 +278,8 @@ def _send_gradients(model: nn.Module, masters: Mapping[str, nn.Parameter]) -> No
         parameter.register_post_accumulate_grad_hook(lambda p, name=name: send(name, p))
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of it."""
     from torch.distributed.tensor import DTensor
 
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.tolocal_part() if isinstance(tensor, DTensor) else tensor
