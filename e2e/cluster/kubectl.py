@@ -95,6 +95,23 @@ class Kubectl:
             if "(NotFound)" not in str(error):
                 raise
 
+    def merge(self, kind: str, name: str, body: dict, subresource: str = "") -> None:
+        """`kubectl patch --type=merge`, likewise.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        reader(self.kubeconfig).merge(self.namespace, kind, name, body, subresource)
+
+    def delete_all(self, kind: str) -> None:
+        """`kubectl delete --all --wait=false`, likewise.
+
+        Raises:
+            ClusterError: the API server refused, or does not answer.
+        """
+        here = reader(self.kubeconfig)
+        here.send("DELETE", here.path_of(kind, self.namespace))
+
     def log(self, pod: str, container: str = "") -> str:
         """`kubectl logs`, likewise.
 

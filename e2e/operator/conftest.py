@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,16 @@ from stage import World
 
 from cluster.commands import Options
 from cluster.control.ports import find_free_port
+from cluster.errors import ClusterError
 from cluster.kubectl import Kubectl
 from cluster.local import Shape
 from cluster.providers import Cluster, open_cluster
 from cluster.skips import or_skip
 from namespaces import in_namespace
 from runs import RUNTIME, STORAGE, install_crds
+from waiting import wait_until
 
+GONE_SECONDS = 60.0
 AUDIT_MEGABYTES_MAX = 4000
 """A log that is begun anew would take away what a test has not read yet."""
 GPUS = {"name": "fake", "memory": "80Gi", "perNode": 8, "resourceName": "nvidia.com/gpu"}
@@ -59,7 +63,9 @@ def bare(control_plane: Cluster) -> Iterator[Kubectl]:
 
 def _delete_runs(kubectl: Kubectl) -> None:
     """Before their namespace, which takes its time: the next test's operator would work on them, and be counted."""
-    kubectl.attempt("delete", "rolloutruns", "--all", "--timeout=60s")
+    with suppress(ClusterError, AssertionError):  # where nobody answers, or nobody lets them go
+        kubectl.delete_all("rolloutruns")
+        wait_until(lambda: not kubectl.get("rolloutruns")["items"], "no run is left", GONE_SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """A namespace with an operator that watches it, and what tests do and ask there."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +28,11 @@ class World:
         self.kubectl.apply(build_run(name, spec))
 
     def patch(self, spec: dict[str, Any], name: str = "arithmetic") -> None:
-        body = json.dumps({"spec": spec})
-        self.kubectl("patch", "rolloutrun", name, "--type=merge", "-p", body)
+        self.kubectl.merge("rolloutrun", name, {"spec": spec})
 
     def report(self, progress: dict[str, Any], name: str = "arithmetic") -> None:
         """Write progress as the coordinator would."""
-        body = json.dumps({"status": {"progress": progress}})
-        self.kubectl(
-            "patch", "rolloutrun", name, "--subresource=status", "--type=merge", "-p", body
-        )
+        self.kubectl.merge("rolloutrun", name, {"status": {"progress": progress}}, "status")
 
     def succeed(self, name: str = "arithmetic") -> None:
         """The coordinator says that the work is done."""

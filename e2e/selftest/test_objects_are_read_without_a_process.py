@@ -76,6 +76,23 @@ def test_a_simple_question_starts_no_process(furnished: Kubectl):
     assert nobody.raw("/readyz") == "ok"
 
 
+def managers_of(live: dict) -> list[tuple[str, str, dict]]:
+    found = live["metadata"]["managedFields"]
+    return [(one["manager"], one["operation"], one["fieldsV1"]) for one in found]
+
+
+def test_what_is_changed_without_a_process_is_changed_as_kubectl_does(furnished: Kubectl):
+    patch = {"data": {"a": None, "new": "c"}}
+    furnished("patch", "configmap", "one", "--type=merge", "-p", json.dumps(patch))
+    nobody = replace(furnished, binary="/nonexistent/kubectl")
+    nobody.merge("cm", "two", patch)
+    one, two = (nobody.get("configmap", name, "--show-managed-fields") for name in ("one", "two"))
+    assert one["data"] == two["data"] == {"new": "c"}
+    assert managers_of(one) == managers_of(two)
+    nobody.delete_all("configmaps")
+    wait_until(lambda: not {"one", "two"} & names_of(nobody.get("configmaps")), "both are gone")
+
+
 def test_what_is_not_there_is_said_in_the_servers_words(fake: Kubectl):
     words = r'Error from server \(NotFound\): configmaps "three" not found'
     with pytest.raises(ClusterError, match=words):

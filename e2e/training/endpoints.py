@@ -27,8 +27,7 @@ class WatchedEndpoint:
         return one.get("status", ""), one.get("reason", "")
 
     def edit(self, spec: dict[str, Any]) -> None:
-        body = json.dumps({"spec": spec})
-        self.kubectl("patch", "rolloutendpoint", "chat", "--type=merge", "-p", body)
+        self.kubectl.merge("rolloutendpoint", "chat", {"spec": spec})
 
     def pods(self) -> list[dict[str, Any]]:
         return self.kubectl.get("pods", "-l", MINE)["items"]

@@ -77,8 +77,7 @@ class WatchedRun:
 
     def patch(self, spec: dict[str, Any]) -> int:
         """Change the spec; the generation that this makes."""
-        body = json.dumps({"spec": spec})
-        self.kubectl("patch", "rolloutrun", self.name, "--type=merge", "-p", body)
+        self.kubectl.merge("rolloutrun", self.name, {"spec": spec})
         return self.read()["metadata"]["generation"]
 
     def kill(self, pod: str, container: str) -> None:

@@ -20,6 +20,7 @@ TRIES_AGAIN_MAX = 2
 CONNECTIONS_MAX = 64
 """Kubeconfigs whose connections are kept."""
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+MERGE = "application/merge-patch+json"
 SELECTORS = {
     "-l": "labelSelector",
     "--selector": "labelSelector",
@@ -98,6 +99,26 @@ class Reader:
         """
         return self._call(method, path, {"body": json.dumps(body)} if body else {})
 
+    def merge(
+        self, namespace: str, kind: str, name: str, body: dict[str, Any], subresource: str
+    ) -> None:
+        """A JSON merge patch, under the name that kubectl gives its own.
+
+        Raises:
+            ClusterError: the API server refused, does not answer, or has no such kind.
+        """
+        path = f"{self.path_of(kind, namespace)}/{name}"
+        path += f"/{subresource}" if subresource else ""
+        given = {"body": json.dumps(body)}
+        self._call("PATCH", f"{path}?fieldManager=kubectl-patch", given, kind=MERGE)
+
+    def path_of(self, name: str, namespace: str) -> str:
+        """Where the objects of a kind are. Raises ClusterError where the API server has none of the name."""
+        kinds = self._find_all((name,))
+        if not kinds:
+            raise ClusterError(f"{self.server} has no kind {name}")
+        return _place(kinds[0], namespace or self.namespace)
+
     def _find_all(self, names: tuple[str, ...]) -> list[Kind]:
         """The kinds of these names; empty when one of them is unknown, also after another look."""
         found = [find(self._kinds, name) for name in names]
@@ -112,8 +133,7 @@ class Reader:
             yield from parse_discovery(root, json.loads(self._ask(root, {}, DISCOVERY)))
 
     def _read(self, kind: Kind, question: Question) -> Any:
-        place = f"/namespaces/{question.namespace}" if kind.namespaced else ""
-        path = f"{kind.prefix}{place}/{kind.plural}"
+        path = _place(kind, question.namespace)
         if not question.name:
             read = json.loads(self._ask(path, question.selectors))
             return [_shown(one, question) for one in _items(read)]
@@ -123,17 +143,22 @@ class Reader:
         return self._call("GET", path, {"fields": query}, accept)
 
     def _call(
-        self, method: str, path: str, given: dict[str, Any], accept: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        given: dict[str, Any],
+        accept: str = "application/json",
+        kind: str = "application/json",
     ) -> str:
         from urllib3.exceptions import HTTPError
 
-        kind = {"Content-Type": "application/json"} if "body" in given else {}
+        body = {"Content-Type": kind} if "body" in given else {}
         try:
             answer = self.pool.request(
                 method,
                 self.server + path,
                 **given,
-                headers=self.headers | {"Accept": accept} | kind,
+                headers=self.headers | {"Accept": accept} | body,
                 timeout=ANSWER_SECONDS_MAX,
                 retries=TRIES_AGAIN_MAX,
             )
@@ -143,6 +168,10 @@ class Reader:
         if answer.status >= 300:
             raise ClusterError(f"{method} {self.server}{path}: {answer.status}: {_reason(text)}")
         return text
+
+
+def _place(kind: Kind, namespace: str) -> str:
+    return f"{kind.prefix}{f'/namespaces/{namespace}' if kind.namespaced else ''}/{kind.plural}"
 
 
 def reader(kubeconfig: Path) -> Reader:

@@ -2,6 +2,7 @@
 
 import pytest
 from operators import eventually, operating
+from stage import DONE
 
 from cluster.control.ports import find_free_port
 from runs import build_run
@@ -39,8 +40,7 @@ def runs_now(kubectl):
 
 
 def finish(kubectl, name):
-    body = '{"status":{"progress":{"step":400,"outcome":{"kind":"Succeeded","reason":"Done"}}}}'
-    kubectl("patch", "rrun", name, "--subresource=status", "--type=merge", "-p", body)
+    kubectl.merge("rolloutrun", name, {"status": {"progress": DONE}}, "status")
 
 
 @pytest.mark.control_plane
