@@ -74,7 +74,7 @@ class _Bounded:
     """Counts what a parser of ruamel's finds; stands before it among its bases."""
 
     def __init__(self, loader: Any) -> None:
-        super().__init__(loader)
+        cast("Any", super()).__init__(loader)
         self._bound = _Bound()
 
     def get_event(self) -> Any:
