@@ -56,7 +56,8 @@ def learn(agent: str, home: Path, monkeypatch, **changes: object) -> tuple[float
 
 @pytest.mark.timeout(900)
 def test_one_pinned_seed_learns_to_ask(tmp_path, monkeypatch):
-    first, last = learn("arithmetic", tmp_path, monkeypatch, **{"train.maxSteps": STEPS_QUICK})
+    ends = {"train.maxSteps": STEPS_QUICK, "evaluations[0].everySteps": STEPS_QUICK}
+    first, last = learn("arithmetic", tmp_path, monkeypatch, **ends)
 
     assert last - first >= RISE_MIN
 
