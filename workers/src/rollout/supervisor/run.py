@@ -28,7 +28,7 @@ from rollout.runs.run_dir import (
     prepare_run_dir,
     runs_home,
 )
-from rollout.runs.snapshots.places import WhereToLook
+from rollout.runs.snapshots.places import WhereToLook, read_config
 from rollout.runs.snapshots.restoring import Restore, prepare_restore
 from rollout.runs.validation import apply_overrides, apply_values
 from rollout.snapshots.manifest import is_snapshot_id
@@ -40,7 +40,6 @@ from rollout.supervisor.launch import (
     LaunchOptions,
     discard,
     launch,
-    read_config,
     read_result,
     require_more_steps,
     summarise,

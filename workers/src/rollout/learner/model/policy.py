@@ -282,4 +282,4 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this rank has of it."""
     from torch.distributed.tensor import DTensor
 
-    return tensor.tolocal_part() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
