@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "rollout_operator"))
@@ -27,7 +28,8 @@ from rollout.coordinator.sandboxes.broker import PodBroker, PodOwner
 from rollout.coordinator.sandboxes.pod_api import ApiPods
 from rollout.coordinator.sandboxes.pool import Pool, PoolBounds
 from rollout.protocol import messages as m
-from rollout.tools.sandbox.pods.sandbox import SandboxGrant
+from rollout.tools.sandbox import chosen
+from rollout.tools.sandbox.pods.sandbox import PodSandboxes, SandboxGrant, program_memory
 from rollout_api.names import LABEL_SANDBOX_OF
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.worker import ProgressWriting, SandboxOrder
@@ -181,6 +183,17 @@ class Desk:
             keeping.cancel()
             with suppress(asyncio.CancelledError):
                 await keeping
+
+
+@asynccontextmanager
+async def in_pods(
+    brokered: Brokered, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PodSandboxes]:
+    """Sandboxes of this process are pods of the broker."""
+    async with Desk(brokered.broker()).open() as desk:
+        maker = PodSandboxes(desk, program_memory(brokered.order.memory))
+        monkeypatch.setattr(chosen, "_CHOSEN", [maker])
+        yield maker
 
 
 def send(brokered: Brokered, token: str, manifest: dict[str, Any]) -> tuple[int, str]:

@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from agent_programs import agent, play_agent
-from brokered import Brokered, Desk, build_brokered, wait_for_policy
+from brokered import Brokered, Desk, build_brokered, in_pods, wait_for_policy
 from servers import asked, served, tool_of
 
 from cluster.errors import BuildError
@@ -22,7 +21,6 @@ from rollout.protocol import messages as m
 from rollout.rewards.code_tests.running import ProgramBounds, run_tests
 from rollout.rewards.code_tests.tasks import read_task
 from rollout.tools.mcp.source import McpSource
-from rollout.tools.sandbox import chosen
 from rollout.tools.sandbox.contract import SandboxLimits
 from rollout.tools.sandbox.pods.sandbox import PodSandboxes, program_memory
 
@@ -48,17 +46,6 @@ def brokered(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         made = build_brokered(mine, tmp_path_factory.mktemp("broker"), ENVIRONMENT, **small)
         wait_for_policy(made)
         yield made
-
-
-@asynccontextmanager
-async def in_pods(
-    brokered: Brokered, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[PodSandboxes]:
-    """Sandboxes of this process are pods of the broker."""
-    async with Desk(brokered.broker()).open() as desk:
-        maker = PodSandboxes(desk, program_memory(brokered.order.memory))
-        monkeypatch.setattr(chosen, "_CHOSEN", [maker])
-        yield maker
 
 
 async def play(text: str, verifier: str | None = None, **settings: Any) -> Any:

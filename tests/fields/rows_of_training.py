@@ -108,7 +108,15 @@ TRAINING: dict[str, Row] = {
     # -- data
     "spec.train.data": row("rows", "prompts", "look"),
     "spec.train.environment.agent": row("grpo", "reach", edits=AN_AGENT),
-    "spec.train.environment.agent.image": row("grpo", "refused", edits=AN_AGENT),
+    "spec.train.environment.agent.image": row(
+        "pods",
+        "children",
+        "start",
+        edits={
+            "spec.train.environment": {"agent": {"command": ["python", "clerk.py"]}},
+            "runtime.sandbox": {"userNamespaces": True},
+        },
+    ),
     "spec.train.environment.tools": row(
         "grpo",
         "look",

@@ -103,6 +103,36 @@ def test_in_a_cluster_environments_and_servers_of_tools_run_in_sandbox_pods():
     assert fields == {"spec.train.environment.mcpServers[0]", "spec.train.environment.agent"}
 
 
+HARBOR = {
+    "module": "rollout.environments.adapters.harbor",
+    "className": "Harbor",
+    "parameters": [{"name": "tasks", "value": "tasks"}, {"name": "image", "value": "python:3.13"}],
+}
+IMAGED = [
+    ({"agent": {"command": ["a"], "image": "python:3.13"}}, "agent.image"),
+    ({"python": HARBOR}, "python.parameters[1].value"),
+]
+
+
+def test_tasks_in_harbors_form_run_in_sandbox_pods_and_keep_one_while_a_group_waits():
+    spec, _ = checked("cluster", environment={"python": HARBOR})
+    assert [one for one, _ in find_in_pods(spec)] == ["spec.train.environment.python"]
+    assert pods_of_a_group(spec) == 8
+    spec, _ = checked("cluster", environment={"python": {**HARBOR, "className": "Other"}})
+    assert not any(find_in_pods(spec))
+
+
+@pytest.mark.parametrize(("environment", "field"), IMAGED)
+def test_an_image_of_an_agents_own_is_for_its_pods(environment, field):
+    for platform, refused in (("local", [f"spec.train.environment.{field}"]), ("cluster", [])):
+        spec = checked(platform, environment=environment)[0]
+        found = [
+            one for one in check_spec(spec, Facts(platform=platform)) if "image" in one.message
+        ]
+        assert [one.field for one in found] == refused
+        assert all(one.reason == "NotSupported" and one.fix for one in found)
+
+
 def test_what_keeps_a_pod_while_a_group_waits_is_counted():
     kept = {"tools": ["python_exec"], "builtin": {"name": "single-turn"}}
     scale = {"replicas": 2, "autoscale": {"min": 1, "max": 3}}
@@ -168,11 +198,12 @@ AGENT = {"command": ["python", "clerk.py"]}
         ({"http": {"hosts": ["example.org"]}}, "local", "http"),
     ],
 )
-def test_an_agent_brings_its_own_tools(beside, platform, field):
+@pytest.mark.parametrize("world", [{"agent": AGENT}, {"python": HARBOR}], ids=["agent", "harbor"])
+def test_an_agent_brings_its_own_tools(world, beside, platform, field):
     train = {
         "algorithm": {"grpo": {}},
         "data": {"jsonl": {"uri": "a.jsonl"}},
-        "environment": {"agent": AGENT, **beside},
+        "environment": {**world, **beside},
         "rewards": [{"builtin": {"name": "environment"}}],
         "maxSteps": 1,
     }

@@ -95,11 +95,6 @@ RUN = {
 @pytest.mark.parametrize(
     ("field", "part", "value"),
     [
-        (
-            "environment.agent.image",
-            "environment",
-            {"agent": {"command": ["my-agent"], "image": "mine"}},
-        ),
         ("data.jsonl.imageField", "data", {"jsonl": {"uri": "a.jsonl", "imageField": "images"}}),
     ],
 )

@@ -84,8 +84,29 @@ def environment_of(**changes):
     return {**SPEC, "train": {**SPEC["train"], "environment": changes}}
 
 
-def test_an_agents_pod_has_folders_for_its_judge_and_no_other_way_out():
-    spec = environment_of(agent={"command": ["python", "clerk.py"]})
+HARBOR = {"module": "rollout.environments.adapters.harbor", "className": "Harbor"}
+IMAGE = "registry.example/team/tasks:1"
+OWN_LOOPS = {
+    "agent": {"agent": {"command": ["python", "clerk.py"]}},
+    "harbor": {"python": HARBOR},
+}
+IMAGED = {
+    "agent": {"agent": {"command": ["python", "clerk.py"], "image": IMAGE}},
+    "harbor": {"python": {**HARBOR, "parameters": [{"name": "image", "value": IMAGE}]}},
+}
+
+
+@pytest.mark.parametrize("kind", IMAGED)
+def test_a_program_that_owns_its_loop_may_name_the_image_of_its_pods(kind):
+    for environment, image in ((IMAGED[kind], IMAGE), (OWN_LOOPS[kind], "python:3.12")):
+        made = order(environment_of(**environment), userNamespaces=True, image="python:3.12")
+        [container] = made.template["spec"]["containers"]
+        assert container["image"] == image
+
+
+@pytest.mark.parametrize("kind", OWN_LOOPS)
+def test_an_agents_pod_has_folders_for_its_judge_and_no_other_way_out(kind):
+    spec = environment_of(**OWN_LOOPS[kind])
     pod = order(spec, userNamespaces=True).template["spec"]
     places = {one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     assert places == {"/box", "/tmp", "/dev/shm", "/tests", "/logs", "/app"}

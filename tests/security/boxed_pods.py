@@ -120,7 +120,8 @@ def argv(host: Host, given: dict[str, str]) -> list[str]:
         for name, value in given.items()
         for word in ("--setenv", f"ROLLOUT_SANDBOX_{name}", value)
     ]
-    links = [part for name, target in host.links for part in ("--symlink", target, name)]
+    folders = (*host.links, ("/app", "box"))
+    links = [part for name, target in folders for part in ("--symlink", target, name)]
     binds = [part for folder in host.folders for part in ("--ro-bind", folder, folder)]
     sized = [
         part

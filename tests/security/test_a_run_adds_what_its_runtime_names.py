@@ -39,6 +39,21 @@ def code(reference):
     return {"code": {"image": {"reference": reference}}}
 
 
+def agent(reference):
+    return train_in({"agent": {"command": ["a"], "image": reference}})
+
+
+def harbor(reference):
+    parameters = [{"name": "tasks", "value": "t"}, {"name": "image", "value": reference}]
+    module = "rollout.environments.adapters.harbor"
+    return train_in({"python": {"module": module, "className": "Harbor", "parameters": parameters}})
+
+
+def train_in(environment):
+    given = {"algorithm": {"grpo": {}}, "maxSteps": 1, "environment": environment}
+    return {"train": {**given, "data": {"jsonl": {"uri": "a.jsonl"}}}}
+
+
 def wheel(uri):
     return {"code": {"wheel": {"uri": uri, "digest": f"sha256:{'a' * 64}"}}}
 
@@ -66,6 +81,8 @@ FINE = [
     image("registry.example:5000/team/vllm:1"),
     image(f"registry.example:5000/team/deep/vllm:1{DIGEST}"),
     image("ghcr.example/one:2"),
+    agent("ghcr.example/one:2"),
+    harbor(f"registry.example:5000/team/tasks:1{DIGEST}"),
     code("ghcr.example/one"),
     code(f"ghcr.example/two:1{DIGEST}"),
     storage("s3://shared/mine/runs"),
@@ -158,6 +175,8 @@ SYSTEM = ["system-cluster-critical", "system-node-critical", "research-high", "r
         *((pods(priorityClassName=name), "priorityClassName") for name in SYSTEM),
         *((image(one), "engine.vllm.image") for one in IMAGES),
         *((code(one), "code.image.reference") for one in IMAGES),
+        *((agent(one), "environment.agent.image") for one in IMAGES),
+        *((harbor(one), "environment.python.parameters[1].value") for one in IMAGES),
         *((storage(one), "storage.uri") for one in PLACES),
         *((wheel(one), "code.wheel.uri") for one in (*WHEELS, *PLACES)),
         ({"storage": {"uri": "s3://exact/runs", "endpoint": "https://evil"}}, "storage.endpoint"),

@@ -6,90 +6,23 @@ The agent asks its episode's endpoint once and writes what it hears; sandbox, en
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
+from harbor_kit import AGENT, FOLDER, HERE, IMAGE, builder, every_row, laid, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.environments.adapters import harbor
-from rollout.environments.adapters.harbor import Harbor, digest_of
-from rollout.environments.adapters.harbor_files import HarborHere, dockerfile_lines, read_task
+from rollout.environments.adapters.harbor import digest_of
+from rollout.environments.adapters.harbor_files import (
+    HarborHere,
+    dockerfile_lines,
+    is_same_image,
+    read_task,
+)
 from rollout.environments.agents.program import read_verdict
-from rollout.environments.plugin import RowsSource, wrap_class
 from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.tools.sandbox.agent_sandbox import LOGS
 from rollout.tools.sandbox.contract import CommandResult, Stream
-from rollout.turns import Action, Ending
-from rollout.types import Message
-
-IMAGE = "python:3.13-slim"
-HERE = HarborHere(images=frozenset({IMAGE}))
-FOLDER = {
-    "task.toml": """
-schema_version = "1.1"
-[task]
-name = "examples/greeting"
-description = "Write a greeting"
-[metadata]
-category = "files"
-[agent]
-timeout_sec = 120.0
-[verifier]
-timeout_sec = 60.0
-env = { WANTED = "hello" }
-[environment]
-build_timeout_sec = 600.0
-cpus = 1
-memory_mb = 512
-storage_mb = 10240
-network_mode = "no-network"
-""",
-    "instruction.md": "Write hello into greeting.txt, after what is in start.txt.\n",
-    "environment/Dockerfile": f"""
-# what the container begins with
-FROM {IMAGE}
-WORKDIR /app
-ENV GREETING_FILE=greeting.txt
-COPY start.txt ./
-COPY data /app/data
-""",
-    "environment/start.txt": "start ",
-    "environment/data/more.txt": "more",
-    "solution/solve.sh": "echo secret",
-    "tests/test.sh": """#!/bin/bash
-if [ "$(cat /app/$GREETING_FILE)" = "start $WANTED" ] && [ -f data/more.txt ]; then
-  echo 1 > /logs/verifier/reward.txt
-else
-  echo 0.25 > /logs/verifier/reward.txt
-fi
-exit 7
-""",
-}
-AGENT = """
-import json, os, sys, urllib.request
-said = [{"role": "user", "content": sys.stdin.read()}]
-request = urllib.request.Request(
-    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-    json.dumps({"model": "policy", "messages": said}).encode(),
-    {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
-)
-with urllib.request.urlopen(request) as answer:
-    reply = json.load(answer)["choices"][0]["message"]["content"]
-here = sorted(os.listdir("."))
-assert here == ["data", "start.txt"] and not os.path.exists("/solution"), here
-with open(os.environ["GREETING_FILE"], "w") as file:
-    file.write(open("start.txt").read() + reply)
-"""
-
-
-def laid(place: Path, changes=None, name="greeting") -> Path:
-    """A task's folder; None takes a file away."""
-    for path, text in {**FOLDER, **(changes or {})}.items():
-        if text is not None:
-            (place / name / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / name / path).write_text(text)
-    return place / name
 
 
 @pytest.fixture
@@ -98,41 +31,6 @@ def code(tmp_path, monkeypatch):
     (tmp_path / "agent.py").write_text(AGENT)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def no_sandbox_is_wanted(monkeypatch):
-    monkeypatch.setattr(harbor, "program_maker", lambda: None)
-
-
-def builder(**more):
-    given = {
-        "tasks": "tasks",
-        "command": "python3 /tmp/.agent/agent.py",
-        "files": "agent.py",
-        "instead": IMAGE,
-    }
-    return wrap_class(Harbor, {**given, **more}, "env")
-
-
-def every_row(built):
-    """Of all splits."""
-    return [row for split in ("train", "selection", "report") for row in built.made.rows(split)]
-
-
-async def play(code, reply, changes=None) -> Ending:
-    laid(code / "tasks", changes)
-    built = builder()
-    (row,) = RowsSource(every_row(built), "tasks").rows([0])
-    env = built.build(row)
-    try:
-        state = await env.start()
-        assert [one.text for one in state.messages] == [FOLDER["instruction.md"]]
-        ended = await env.step(Action(message=Message(role="assistant", content=reply), text=reply))
-    finally:
-        await env.close()
-    assert isinstance(ended, Ending)
-    return ended
 
 
 @pytest.mark.process
@@ -261,7 +159,7 @@ def test_any_dockerfile_is_read_or_refused(tmp_path_factory, text):
         read_task(folder, HarborHere())
 
 
-def test_every_task_is_a_row_of_one_split(code, no_sandbox_is_wanted):
+def test_every_task_is_a_row_of_one_split(code):
     for number in range(60):
         laid(code / "tasks", name=f"task-{number}")
     built = builder().made
@@ -271,7 +169,7 @@ def test_every_task_is_a_row_of_one_split(code, no_sandbox_is_wanted):
     assert [row["task"] for row in builder(only="task-7").made.rows("train")] in ([], ["task-7"])
 
 
-def test_a_task_that_has_changed_since_is_named(code, no_sandbox_is_wanted):
+def test_a_task_that_has_changed_since_is_named(code):
     laid(code / "tasks")
     (row,) = every_row(builder())
     laid(code / "tasks", {"tests/test.sh": "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n"})
@@ -300,7 +198,7 @@ def test_the_digest_is_of_everything_that_is_played(tmp_path):
         ({"files": "nobody.py"}, "nobody.py"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(code, no_sandbox_is_wanted, given_, said):
+def test_parameters_that_mean_nothing_are_refused(code, given_, said):
     laid(code / "tasks")
     (code / "empty").mkdir()
     with pytest.raises(SpecError, match=said):
@@ -333,3 +231,38 @@ def test_a_file_of_rewards_is_a_number_or_infrastructures(written, verdict):
 
 def test_the_package_is_not_needed():
     assert "harbor" not in sys.modules
+
+
+DIGESTS = ("@sha256:" + "0" * 64, "@sha256:" + "1" * 64)
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted", "same"),
+    [
+        (IMAGE, IMAGE, True),
+        (f"docker.io/library/{IMAGE}{DIGESTS[0]}", IMAGE, True),
+        ("ubuntu", "ubuntu:latest", True),
+        (f"ubuntu{DIGESTS[0]}", f"ubuntu:24.04{DIGESTS[0]}", True),
+        (f"ubuntu{DIGESTS[0]}", "ubuntu:24.04", False),
+        (f"{IMAGE}{DIGESTS[0]}", f"{IMAGE}{DIGESTS[1]}", False),
+        ("registry.example:5000/python:3.13-slim", IMAGE, False),
+        (IMAGE, "python:3.13", False),
+    ],
+)
+def test_an_image_is_the_one_that_the_pods_have_by_name_tag_and_digest(named, wanted, same):
+    assert is_same_image(named, wanted) is same
+
+
+def test_the_image_of_the_pods_takes_its_own_place_only(tmp_path):
+    pods = HarborHere(image=f"docker.io/library/{IMAGE}{DIGESTS[0]}")
+    assert read_task(laid(tmp_path), pods).name == "greeting"
+    with pytest.raises(
+        SpecError, match=r"ubuntu:24\.04 cannot be had here; where the image of the pods"
+    ):
+        read_task(laid(tmp_path, {"environment/Dockerfile": "FROM ubuntu:24.04"}), pods)
+    prebuilt = {"environment/Dockerfile": None, "environment/start.txt": None}
+    prebuilt |= with_lines("environment", f'docker_image = "{IMAGE}"')
+    with pytest.raises(
+        SpecError, match="with nothing of what its /app holds, name it in `instead`"
+    ):
+        read_task(laid(tmp_path / "prebuilt", prebuilt), pods)

@@ -3,6 +3,7 @@
 from rollout_api.checks import ending, images, model, operations, schedules, sizes, storage, unbuilt
 from rollout_api.checks.accelerators import fitting
 from rollout_api.checks.environment import (
+    agents,
     evaluate,
     evaluations,
     plugins,
@@ -27,6 +28,7 @@ RULES = (
     *preferences.RULES,
     *rewards.RULES,
     *reward_calls.RULES,
+    *agents.RULES,
     *tools.RULES,
     *plugins.RULES,
     *evaluations.RULES,

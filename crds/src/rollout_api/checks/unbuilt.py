@@ -15,7 +15,6 @@ from rollout_api.checks.within import models_within
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.data import FieldMapping, Jsonl
-from rollout_api.v1alpha1.environment import Agent
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotSpec
@@ -61,11 +60,8 @@ def standbys_are_beside_the_learner(spec: RolloutRunSpec, facts: Facts) -> Itera
 
 
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """What is to come keeps its place: images, of agents and in prompts."""
+    """What is to come keeps its place: prompts with images."""
     for path, model in models_within(spec, "spec"):
-        if isinstance(model, Agent) and model.image is not None:
-            fix = "leave it out: an agent runs in a sandbox of this machine, in a cluster in the runtime's sandbox.image"
-            yield not_supported(f"{path}.image", "an image of an agent's own", fix)
         if isinstance(model, FieldMapping) and model.image_field is not None:
             yield not_supported(
                 f"{path}.imageField",

@@ -113,7 +113,7 @@ class Agent(ApiModel):
     timeout_seconds: int = filled(600, ge=1, le=3600)
     """Time that the agent may use itself in one episode, that of the model left out; past it it is ended, and judged."""
     image: Name | None = None
-    """Container image of it. Not supported by this version: refused."""
+    """Image of its pods, with a python3 of 3.9 or newer, which the runtime's `allowed.images` names; in a cluster only. Unset: the runtime's `sandbox.image`."""
 
 
 ServerName = Annotated[str, StringConstraints(max_length=32, pattern=r"^[a-z][a-z0-9]*$")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rollout_api.checks.environment.agents import FIELD, owns_its_loop, plays_harbor
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.problems import Problem
@@ -120,7 +121,8 @@ def pods_of_a_group(spec: RolloutRunSpec) -> int:
     environment = train.environment if train else None
     if train is None or environment is None or spec.numerics.mode == "Fast":
         return 0
-    kept = environment.agent or environment.mcp_servers or SANDBOXED.intersection(environment.tools)
+    tools = environment.mcp_servers or SANDBOXED.intersection(environment.tools)
+    kept = owns_its_loop(environment) or tools
     return train.algorithm.num_samples if kept and train.algorithm.is_online else 0
 
 
@@ -131,7 +133,9 @@ def find_sandboxed(spec: RolloutRunSpec) -> Iterator[tuple[str, str]]:
     if played is not None and played.name in SANDBOXED_ENVIRONMENTS:
         yield "spec.train.environment.builtin.name", f"environment {played.name}"
     if environment is not None and environment.agent is not None:
-        yield "spec.train.environment.agent", "an agent with a loop of its own"
+        yield f"{FIELD}.agent", "an agent with a loop of its own"
+    if environment is not None and plays_harbor(environment.python):
+        yield f"{FIELD}.python", "tasks in Harbor's form, whose agent owns its loop,"
     yield from _rewards(spec.train.rewards if spec.train else (), "spec.train.rewards")
     for index, item in enumerate(spec.evaluations):
         field, builtin = f"spec.evaluations[{index}].suite", item.suite.builtin
@@ -149,7 +153,7 @@ def _rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, str]]
 def agents_bring_their_tools(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """A program with a loop of its own calls what it has itself."""
     environment = spec.train.environment if spec.train else None
-    if environment is None or environment.agent is None:
+    if environment is None or not owns_its_loop(environment):
         return
     for field in _given(environment):
         fix = f"remove {field}, and let the agent bring its tools"

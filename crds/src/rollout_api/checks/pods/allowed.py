@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import BaseModel
 
+from rollout_api.checks.environment.agents import find_parameter, plays_harbor
 from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.data import Data, Output
-from rollout_api.v1alpha1.environment import PluginContainer
+from rollout_api.v1alpha1.environment import Agent, PluginContainer, PythonClass
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.pods.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.pods.pods import PodSettings, Toleration
@@ -70,6 +71,8 @@ def find_not_allowed(
     lists = allowed or Allowed()
     brings_code = isinstance(own, RolloutRunSpec) and own.brings_data_code
     for path, model in models_within(own, "spec"):
+        for field, image in _images(model, path):
+            yield from _image(image, field, lists)
         yield from _judge(model, path, lists, namespace)
         if isinstance(model, Data) and brings_code and not lists.data_code_network:
             yield from _from_hub(model, path)
@@ -91,10 +94,6 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
     match model:
         case PodSettings():
             yield from _pods(model, path, lists)
-        case Vllm(image=str(image)) | ServedVllm(image=str(image)) | PluginContainer(image=image):
-            yield from _image(image, f"{path}.image", lists)
-        case CodeImage():
-            yield from _image(model.reference, f"{path}.reference", lists)
         case CodeWheel() | Output():
             field = "wheels" if isinstance(model, CodeWheel) else "storage"
             yield from _place(model.uri, f"{path}.uri", field, lists, namespace)
@@ -103,6 +102,19 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
                 yield from _root(model.uri, f"{path}.uri", lists, namespace)
             if model.endpoint is not None:
                 yield from _place(model.endpoint, f"{path}.endpoint", "storage", lists, namespace)
+
+
+def _images(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:
+    """The images that a model names, with their fields."""
+    match model:
+        case PythonClass():
+            named = find_parameter(model, path) if plays_harbor(model) else None
+            yield from () if named is None else (named,)
+        case CodeImage():
+            yield f"{path}.reference", model.reference
+        case Vllm() | ServedVllm() | PluginContainer() | Agent():
+            if model.image is not None:
+                yield f"{path}.image", model.image
 
 
 def _from_hub(data: Data, path: str) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollout_api import names
+from rollout_api.checks.environment.agents import find_image, owns_its_loop
 from rollout_api.checks.environment.tools import find_in_pods
 from rollout_api.v1alpha1.runtime import Sandbox
 from rollout_api.worker import SandboxOrder
@@ -77,7 +78,7 @@ def build_sandbox_template(inputs: Inputs, sandbox: Sandbox) -> Manifest:
         "containers": [
             {
                 "name": "sandbox",
-                "image": sandbox.image or worker_image(inputs),
+                "image": image_of(inputs, sandbox),
                 **pull_policy_of(inputs.runtime),
                 "workingDir": "/box",
                 "resources": {"requests": requests, "limits": limits},
@@ -105,10 +106,16 @@ def build_sandbox_template(inputs: Inputs, sandbox: Sandbox) -> Manifest:
     return {"metadata": {"labels": sandbox_labels(inputs)}, "spec": spec}
 
 
+def image_of(inputs: Inputs, sandbox: Sandbox) -> str:
+    """The one that the run names for a program that owns its loop, else the runtime's."""
+    named = find_image(inputs.spec.train.environment if inputs.spec.train else None)
+    return named[1] if named is not None else sandbox.image or worker_image(inputs)
+
+
 def folders_of(inputs: Inputs) -> tuple[Mapping[str, str], list[Manifest]]:
     """What can be written in a pod, and where it is seen: an agent's pod has folders for what judges it, too."""
     train = inputs.spec.train
-    holds_agent = train is not None and train.environment is not None and train.environment.agent
+    holds_agent = owns_its_loop(train.environment if train is not None else None)
     folders = {**FOLDERS, **(AGENT_FOLDERS if holds_agent else {})}
     mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, path in folders.items()]
     return folders, [*mounts, *([AGENT_HOME] if holds_agent else [])]

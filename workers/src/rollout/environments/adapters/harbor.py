@@ -3,8 +3,8 @@
 ``{python: {module: rollout.environments.adapters.harbor, className: Harbor, parameters: [{name: tasks, value: tasks},
 {name: command, value: python /tmp/.agent/agent.py}, {name: files, value: agent.py}, {name: instead, value: python:3.13-slim}]}}``.
 Each task is a row, its instruction the agent's standard input; ``tests/test.sh`` judges as ``/logs/verifier/reward.txt``
-or ``reward.json`` says, and one that writes neither has judged nothing. No image is built or pulled: this machine's
-own system takes the place of those that the user names, and every other is refused by its name.
+or ``reward.json`` says, and one that writes neither has judged nothing. No image is built: this machine's own system,
+in a cluster the one image of the sandbox pods, takes the place of those that the user names; every other is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rollout.environments.adapters.verifiers import split_of
 from rollout.environments.agents.environment import AgentEnv
 from rollout.environments.agents.program import AgentProgram, VerifierProgram
 from rollout.errors import DataError, SpecError
-from rollout.tools.sandbox.chosen import program_maker
+from rollout.tools.sandbox.chosen import memory_of_pods
 from rollout.tools.server_files import read_files
 from rollout.types import Row
 
@@ -39,14 +39,15 @@ class Harbor:
     """Builds the episodes of the tasks below ``tasks``, and brings them as rows.
 
     ``command``: the agent, as words of a shell; ``files`` of the run's code lie in ``/tmp/.agent``, names between commas.
-    ``instead``: images, between commas, whose place this machine's system takes. ``offline``, ``ran``: ``true`` where the
-    tasks need no network, and where the system has what RUN lines make. ``only``: these tasks, by name.
+    ``instead``: images, between commas, whose place this machine's system takes, or that of the pods, which is ``image``
+    where that is said. ``offline``, ``ran``: ``true`` where the tasks need no network, and where the system has what RUN
+    lines make. ``only``: these tasks, by name.
     """
 
     starts_programs = True
     """An episode's prompt is what its agent asks: ``plan`` does not look at it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - parameters of a manifest, by name
         self,
         tasks: str,
         command: str,
@@ -56,9 +57,11 @@ class Harbor:
         ran: str = "false",
         only: str = "",
         turns: str = "32",
+        image: str = "",
     ) -> None:
         here = HarborHere(
             images=frozenset(_listed(instead)),
+            image=image,
             offline=_flag("offline", offline),
             ran=_flag("ran", ran),
         )
@@ -70,7 +73,6 @@ class Harbor:
         self._beside = read_files(_listed(files), folders, "harbor")
         found = _chosen(find_tasks(_place(tasks, folders)), _listed(only))
         self._tasks = {folder.name: read_task(folder, here) for folder in found}
-        program_maker()  # which says what is missing where there can be no sandbox
 
     def rows(self, split: str) -> list[dict[str, Any]]:
         """The tasks that fall into a split, by their names."""
@@ -87,6 +89,7 @@ class Harbor:
             raise DataError(
                 f"harbor: task {row.get('task')} is another one than when the rows were read, or gone"
             )
+        _require_memory(task)
         return AgentEnv(self._program(task), row)
 
     def _program(self, task: HarborTask) -> AgentProgram:
@@ -107,6 +110,16 @@ class Harbor:
             environment=task.environment,
             memory_bytes=task.memory_bytes,
             disk_bytes=task.memory_bytes // 2,
+        )
+
+
+def _require_memory(task: HarborTask) -> None:
+    """Raise DataError for one that asks for more than a sandbox pod has."""
+    there = memory_of_pods()
+    if there is not None and task.memory_is_asked and task.memory_bytes > there:
+        raise DataError(
+            f"harbor: task {task.name}: it asks for {task.memory_bytes >> 20} MiB, and programs of a sandbox pod may use"
+            f" {there >> 20}: let the platform raise the runtime's sandbox.memory, or leave the task out with `only`"
         )
 
 

@@ -2,7 +2,7 @@
 
 ``task.toml``, ``instruction.md``, ``environment/``, ``tests/test.sh``; ``solution/`` is never shown to anybody. Nothing
 of a task is changed and nothing that it asks for is left out silently: what this machine's sandbox has not is refused
-by name. Source: the package harbor 0.25.0, ``models/task/config.py`` and ``verifier/verifier.py`` (schema 1.4).
+by name. A pod has one image, and no image is built for it. Source: the package harbor 0.25.0, ``models/task/config.py`` and ``verifier/verifier.py`` (schema 1.4).
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ SIZE = re.compile(r"(\d+)\s*([MG]?)i?B?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborHere:
-    """What the user says of this machine."""
+    """What the user says of where the tasks are played."""
 
     images: frozenset[str] = frozenset()
-    """Names of images whose place its system takes."""
+    """Names of images whose place its system, or that of the pods, takes."""
+    image: str = ""
+    """Image of the sandbox pods, where the manifest names one."""
     offline: bool = False
     """Tasks and tests need no network, though they do not say so."""
     ran: bool = False
-    """What a Dockerfile's ``RUN`` lines do is done here already."""
+    """What a Dockerfile's ``RUN`` lines do is done there already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,9 @@ class HarborTask:
     verifier_environment: tuple[tuple[str, str], ...] = ()
     """Variables of the tests, by name."""
     memory_bytes: int = MEMORY_MIB << 20
-    """Of the sandbox."""
+    """Of the sandbox; of a pod at most what that has."""
+    memory_is_asked: bool = False
+    """Whether the task says so itself, so that less will not do."""
 
 
 @dataclass(slots=True)
@@ -119,6 +123,7 @@ def read_task(folder: Path, here: HarborHere) -> HarborTask:
         environment=_variables(name, {**built.environment, **asked.get("env", {})}),
         verifier_environment=_variables(name, {**built.environment, **verifier.get("env", {})}),
         memory_bytes=memory_mib << 20,
+        memory_is_asked=bool(asked.keys() & {"memory", "memory_mb"}),
     )
 
 
@@ -189,11 +194,38 @@ def _build(folder: Path, asked: Mapping[str, Any], here: HarborHere) -> _Built:
             f"harbor: task {name}: it names no image: neither environment/Dockerfile nor docker_image"
         )
     if built.image not in here.images:
-        raise SpecError(
-            f"harbor: task {name}: its image {built.image} cannot be had here; where this machine's own system does"
-            " as well, name it in `instead`"
-        )
+        _require_image(name, built, here, is_prebuilt=bool(asked.get("docker_image")))
     return built
+
+
+def _require_image(name: str, built: _Built, here: HarborHere, *, is_prebuilt: bool) -> None:
+    """Raise SpecError unless the pods have it as they are: of a prebuilt one they do not see what lies in its /app."""
+    if here.image and is_same_image(here.image, built.image) and not is_prebuilt:
+        return
+    there = f"the image of the pods ({here.image})" if here.image else "this machine's own system"
+    more = "" if here.image else "; in a cluster `image` names what its pods have"
+    unseen = ", with nothing of what its /app holds" if is_prebuilt else ""
+    raise SpecError(
+        f"harbor: task {name}: its image {built.image} cannot be had here; where {there} does as well{unseen}, name it"
+        f" in `instead`{more}"
+    )
+
+
+def is_same_image(named: str, wanted: str) -> bool:
+    """Whether a task's image is the one that is named: its repository and tag, and its digest where both have one."""
+    (mine, my_digest), (its, its_digest) = map(_image_parts, (named, wanted))
+    if my_digest and its_digest:
+        return my_digest == its_digest and mine.partition(":")[0] == its.partition(":")[0]
+    return mine == its
+
+
+def _image_parts(reference: str) -> tuple[str, str]:
+    """Repository and tag, without the registry that is meant where none is named; and the digest."""
+    bare, _, digest = reference.partition("@")
+    for prefix in ("docker.io/", "library/"):
+        bare = bare.removeprefix(prefix)
+    tagged = ":" in bare.rpartition("/")[2]
+    return (bare if tagged or digest else f"{bare}:latest"), digest
 
 
 def dockerfile_lines(text: str) -> Iterator[tuple[str, str]]:
@@ -228,8 +260,8 @@ def _pass_line(word: str, rest: str, here: HarborHere, line: str) -> None:
         raise SpecError(f"{line}: a sandbox works in {WORKDIR}")
     if word == "RUN" and not here.ran:
         raise SpecError(
-            f"{line}: nothing is built here; where this machine's own system has all that such lines make, say"
-            " `ran: 'true'`"
+            f"{line}: nothing is built; where this machine's own system, in a cluster the image of the pods, has all"
+            " that such lines make, say `ran: 'true'`"
         )
     if word not in NO_EFFECT | {"WORKDIR", "RUN"}:
         raise SpecError(f"{line}: not understood here: leave the task out with `only`")

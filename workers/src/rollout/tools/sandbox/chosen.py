@@ -30,6 +30,11 @@ def are_elsewhere() -> bool:
     return bool(_CHOSEN)
 
 
+def memory_of_pods() -> int | None:
+    """What a program in a sandbox pod may use; None: sandboxes are of this machine."""
+    return _CHOSEN[0].memory_bytes if _CHOSEN else None
+
+
 def program_maker() -> Bubblewrap | PodSandboxes:
     """What makes sandboxes for programs that are spoken to. Raises NoSandbox."""
     return _CHOSEN[0] if _CHOSEN else bubblewrap()
