@@ -185,6 +185,8 @@ def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
         ({"startSeconds": 0}, "startSeconds: expected above 0"),
         ({"memoryMib": 1}, "memoryMib: expected at least 32"),
         ({"gpu": 1}, "unknown field `gpu`"),
+        ({"egress": ["example.org"]}, "egress: a plugin has no network rules of its own"),
+        ({"network": None}, "network: a plugin has no network rules of its own"),
         ({"parameters": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),
     ],
 )

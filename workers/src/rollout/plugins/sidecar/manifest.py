@@ -30,6 +30,8 @@ REFUSED: Mapping[str, str] = {
     " Google Cloud Storage",
 }
 """Kinds that do not run as plugins, and what there is instead."""
+NETWORKS = ("egress", "network", "networkPolicy")
+"""What a plugin may not say: a policy is of a pod, and its container shares its actor's; decision 0052."""
 Short = msgspec.Meta(min_length=1, max_length=253)
 
 
@@ -110,6 +112,12 @@ def read_plugin(folder: Path) -> PluginFolder:
     kind = document.get("kind") if isinstance(document, dict) else None
     if isinstance(kind, str) and kind in REFUSED:
         raise SpecError(f"{path}: kind {kind} does not run as a plugin: {REFUSED[kind]}")
+    if asked := _network_asked(document):
+        raise SpecError(
+            f"{path}: {asked}: a plugin has no network rules of its own: it has this machine's network, and in a cluster"
+            " that of its actor's pod, which policies cannot divide among containers. Leave it out, and put what must not"
+            " reach the network into a tool's sandbox, or ask the platform for a NetworkPolicy on the run's actors"
+        )
     try:
         manifest = msgspec.convert(document, PluginManifest)
     except msgspec.ValidationError as error:
@@ -117,6 +125,11 @@ def read_plugin(folder: Path) -> PluginFolder:
     if why := _find_wrong(manifest):
         raise SpecError(f"{path}: {why}")
     return PluginFolder(folder=folder, manifest=manifest)
+
+
+def _network_asked(document: object) -> str | None:
+    """The first field by which a network of its own is asked for."""
+    return next((one for one in NETWORKS if isinstance(document, dict) and one in document), None)
 
 
 def _find_wrong(manifest: PluginManifest) -> str | None:
