@@ -47,9 +47,10 @@ def _union_trials(members: list[str], schema: Any) -> Iterator[Trial]:
     for name, value in each.items():
         yield Trial(value=required | {name: value}, taken=True)
     yield Trial(value=required, taken=False)
-    first, second = members[:2]
-    both = {first: each[first], second: each[second]}
-    yield Trial(value=required | both, taken=False)
+    others = dict.fromkeys((members[1], members[-1]))
+    for second in others:  # the newest member is refused beside the oldest, too
+        both = {name: each[name] for name in (members[0], second)}
+        yield Trial(value=required | both, taken=False)
 
 
 def _range_trials(lower: str, low: str, upper: str, high: str) -> Iterator[Trial]:
