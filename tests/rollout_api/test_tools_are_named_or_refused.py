@@ -198,7 +198,9 @@ AGENT = {"command": ["python", "clerk.py"]}
         ({"http": {"hosts": ["example.org"]}}, "local", "http"),
     ],
 )
-@pytest.mark.parametrize("world", [{"agent": AGENT}, {"python": HARBOR}], ids=["agent", "harbor"])
+@pytest.mark.parametrize(
+    "world", [{"agent": AGENT}, {"python": {**HARBOR, "parameters": []}}], ids=["agent", "harbor"]
+)
 def test_an_agent_brings_its_own_tools(world, beside, platform, field):
     train = {
         "algorithm": {"grpo": {}},

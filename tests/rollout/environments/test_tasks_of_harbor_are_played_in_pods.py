@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "security"))
 from boxed_pods import BoxedPods
 from harbor_kit import AGENT, FOLDER, IMAGE, builder, every_row, laid, play
 
