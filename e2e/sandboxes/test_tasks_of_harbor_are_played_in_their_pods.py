@@ -83,6 +83,6 @@ def test_what_the_pods_cannot_have_is_refused_by_name(
     async def live() -> None:
         async with in_pods(brokered, monkeypatch):
             with pytest.raises(DataError, match="asks for 4096 MiB"):
-                built.build(every_row(built)[0])
+                built.made.build(every_row(built)[0])
 
     asyncio.run(live())
