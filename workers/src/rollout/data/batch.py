@@ -10,12 +10,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from blake3 import blake3
 
 from rollout.data.batch_order import RowShapes, plan_order, prompt_text
-from rollout.data.files import find_files
+from rollout.data.files import find_files, keep_lines
+from rollout.data.hugging_face import DatasetName, read_dataset_lines
 from rollout.data.jsonl import LINE_BYTES_MAX, number_lines, parse_line
 from rollout.data.rows.lines import BadRequest
 from rollout.data.rows.mapping import BadRecord, FieldMapping
@@ -23,7 +25,7 @@ from rollout.data.rows.requests import NUMBER, RequestBounds, read_request
 from rollout.errors import DataError, DataNotFound
 from rollout.models.files import default_cache_dir
 from rollout.types import Row
-from rollout_api.v1alpha1.data import Jsonl
+from rollout_api.v1alpha1.data import Data, Jsonl
 from rollout_api.v1alpha1.inference.infer import Infer
 
 ROWS_MAX = 100_000
@@ -114,15 +116,15 @@ class BatchSource:
 
 def open_batch(infer: Infer) -> BatchSource:
     """Look at every line of the run's data. Raises DataError for a batch without rows, or with too many."""
-    jsonl = infer.data.jsonl
-    assert jsonl is not None, "the checks refuse other data"
-    chosen = jsonl.answer_field != Jsonl.model_fields["answer_field"].default
+    fields = infer.data.jsonl or infer.data.hugging_face
+    assert fields is not None, "the checks refuse other data"
+    chosen = fields.answer_field != Jsonl.model_fields["answer_field"].default
     mapping = FieldMapping(
-        prompt_field=jsonl.prompt_field,
-        answer_field=jsonl.answer_field if chosen else None,
-        messages_field=jsonl.messages_field,
-        system_prompt=jsonl.system_prompt,
-        template=jsonl.template,
+        prompt_field=fields.prompt_field,
+        answer_field=fields.answer_field if chosen else None,
+        messages_field=fields.messages_field,
+        system_prompt=fields.system_prompt,
+        template=fields.template,
     )
     bounds = RequestBounds(
         new_tokens_max=infer.sampling.new_tokens_max,
@@ -130,14 +132,26 @@ def open_batch(infer: Infer) -> BatchSource:
         task=infer.task,
     )
     index, content = _Index(), blake3()
-    for path in find_files(jsonl.uri, Path(), default_cache_dir()):
+    named, paths = _files(infer.data, infer.max_prompts or ROWS_MAX + 1)
+    for path in paths:
         _look_at(path, index, mapping, bounds, content, infer.max_prompts)
     if not index.num_rows:
-        raise DataError(f"infer.data.jsonl.uri: {jsonl.uri} has no rows: it is empty")
+        raise DataError(f"infer.data: {named} has no rows: it is empty")
     digest = f"blake3:{content.hexdigest()}"
-    if jsonl.digest is not None and digest != jsonl.digest:
-        raise DataNotFound(f"data {jsonl.uri}: expected digest {jsonl.digest}, got {digest}")
+    wanted = infer.data.jsonl.digest if infer.data.jsonl is not None else None
+    if wanted is not None and digest != wanted:
+        raise DataNotFound(f"data {named}: expected digest {wanted}, got {digest}")
     return BatchSource(index, mapping, bounds, digest)
+
+
+def _files(data: Data, rows_max: int) -> tuple[str, Sequence[Path]]:
+    """What the data is called, and its files of lines; the first rows of a data set are written to one in the cache."""
+    if data.jsonl is not None:
+        return data.jsonl.uri, find_files(data.jsonl.uri, Path(), default_cache_dir())
+    found = data.hugging_face
+    assert found is not None
+    name = DatasetName(path=found.path, name=found.name, split=found.split, revision=found.revision)
+    return str(name), [keep_lines(islice(read_dataset_lines(name), rows_max), default_cache_dir())]
 
 
 def _look_at(

@@ -7,6 +7,7 @@ bytes and appear whole or not at all.
 from __future__ import annotations
 
 import gzip
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
@@ -136,6 +137,24 @@ def _is_unpacked(path: Path, final: Path) -> bool:
     with final.open("rb") as found:
         same = all(found.read(len(part)) == part for part in _parts(path))
         return same and not found.read(1)
+
+
+def keep_lines(lines: Iterator[bytes], cache_dir: Path) -> Path:
+    """A file of the cache with these lines, named by their digest. Raises DataError for more than fits."""
+    folder = cache_dir / "data"
+    content = blake3()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".rows-") as beside:
+            work = Path(beside, "rows.jsonl")
+            with work.open("wb") as plain:
+                for line in _bounded(lines):
+                    content.update(line)
+                    plain.write(line)
+            work.chmod(0o444)
+            return work.replace(folder / f"{content.hexdigest()}.rows.jsonl")
+    except (OSError, ValueError) as error:
+        raise DataError(f"rows cannot be kept in {folder}: {error}") from error
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from typing import Any
 from blake3 import blake3
 
 from rollout.common.hub import expected_errors, judge
-from rollout.data.packed.parquet import plain_value
+from rollout.data.packed.lines import as_line, plain
 from rollout.data.records import BadRecords, OnBadRecord
 from rollout.data.rows.mapping import BadRecord, FieldMapping, map_record
 from rollout.errors import DataError, DataNotFound, RolloutError
@@ -147,6 +147,14 @@ def open_dataset(
     return ArrowSource(dataset, kept, mapping, bad=bad, digest=digest)
 
 
+def read_dataset_lines(name: DatasetName) -> Iterator[bytes]:
+    """Its rows as lines of JSON, in their order (``packed.lines``). Raises DataError."""
+    dataset = _load(name, streaming=False)
+    _require_revision(dataset, name)
+    for index in range(len(dataset)):
+        yield as_line(lambda index=index: dataset[index])
+
+
 def open_stream(
     name: DatasetName, mapping: FieldMapping, *, on_bad: OnBadRecord = "Fail"
 ) -> StreamSource:
@@ -269,7 +277,7 @@ def _require_revision(dataset: Any, name: DatasetName) -> None:
 def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record in JSON values only: rows travel between processes. Raises BadRecord."""
     try:
-        return json.loads(json.dumps(record, default=plain_value, allow_nan=False))
+        return json.loads(json.dumps(record, default=plain, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BadRecord(f"cannot be written as JSON: {error}") from error
 

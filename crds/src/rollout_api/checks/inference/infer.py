@@ -48,21 +48,23 @@ def inference_commits_no_steps(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
 
 
 def inference_reads_files(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
-    """Rows come from files of JSON lines, in their order, and what they hold beside the prompt is passed through."""
+    """Rows come from files of JSON lines or a data set, in their order, and what they hold beside the prompt is passed through."""
     if spec.infer is None:
         return
     data, path = spec.infer.data, "spec.infer.data"
-    if data.hugging_face is not None:
-        fix = "write the rows to a file of JSON lines, and name it in jsonl"
-        yield not_supported(f"{path}.huggingFace", "inference over a data set of the hub", fix)
+    if data.hugging_face is not None and data.hugging_face.streaming:
+        fix = "leave it out: every row is read before the first is answered, and kept as a line"
+        what = "streaming of rows that are answered"
+        yield not_supported(f"{path}.huggingFace.streaming", what, fix)
     if data.plugin is not None:
         fix = "write the rows to a file of JSON lines, and name it in jsonl"
         yield not_supported(f"{path}.plugin", "inference over the rows of a plugin", fix)
     yield from unread(data, _DATA_OF_TRAINING, path, "of inference, which answers every row once")
-    if data.jsonl is not None:
-        scored = spec.infer.task == "Score"
-        names = [one for one in _ROWS_OF_TRAINING if not (scored and one == "answer_field")]
-        yield from unread(data.jsonl, names, f"{path}.jsonl", "of a row that is answered")
+    scored = spec.infer.task == "Score"
+    names = [one for one in _ROWS_OF_TRAINING if not (scored and one == "answer_field")]
+    for name, fields in (("jsonl", data.jsonl), ("huggingFace", data.hugging_face)):
+        if fields is not None:
+            yield from unread(fields, names, f"{path}.{name}", "of a row that is answered")
 
 
 def inference_writes_json_lines(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:

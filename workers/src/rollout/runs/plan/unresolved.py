@@ -81,6 +81,7 @@ def find_hub_model(spec: RolloutRunSpec) -> list[Unresolved]:
 def find_hub_data(spec: RolloutRunSpec) -> list[Unresolved]:
     """Data of the hub, for training and for evaluations; a folder of this machine is not."""
     found = list(_hub_sets("spec.train.data", spec.train.data if spec.train else None))
+    found += _hub_sets("spec.infer.data", spec.infer.data if spec.infer else None)
     for index, evaluation in enumerate(spec.evaluations):
         field = f"spec.evaluations[{index}].suite"
         found += _hub_sets(f"{field}.data", evaluation.suite.data)
