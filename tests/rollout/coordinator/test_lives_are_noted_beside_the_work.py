@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from coordinator_kit import FakeActor
+from coordinator_kit import FakeActor, FakeLearner, run_to_end, wait_for_outcome
 
+from rollout.coordinator.context import Notifier
+from rollout.coordinator.duties import lives as duty_of_lives
 from rollout.coordinator.duties.lives import NOTE_SECONDS, Book, build_lives, note
 from rollout.coordinator.state import Worker
 from rollout.coordinator.status.progress import describe_progress
@@ -90,7 +92,7 @@ class FakeRun:
     def __init__(self, ledger) -> None:
         self.ledger, self.now = ledger, 100.0
         self.state = type("State", (), {"workers": {"actor-0": worker()}, "outcome": None})()
-        self.usage = ()
+        self.usage, self.usage_settled, self.changed = (), True, Notifier()
 
     def clock(self):
         return self.now
@@ -160,3 +162,45 @@ def test_lives_of_workers_go_on_through_a_new_coordinator(bench):
         ("actor-0", 1)
     ]
     assert sorted(one.incarnation for one in lives if one.role == "coordinator") == [7, 8]
+
+
+async def test_no_end_waits_for_a_ledger_that_is_full(monkeypatch):
+    monkeypatch.setattr(duty_of_lives, "LOOK_SECONDS", 0.0)
+    run = FakeRun(FullLedger(1_000_000))
+    duty = asyncio.create_task(build_lives(place)(run))
+    await asyncio.sleep(0)
+    assert not run.usage_settled
+    ticket, run.state.outcome = run.changed.ticket(), "Succeeded"
+    await asyncio.wait_for(ticket.wait(), 60)
+    assert run.usage_settled
+    duty.cancel()
+    await asyncio.gather(duty, return_exceptions=True)
+
+
+def test_the_operator_hears_of_the_end_with_all_that_was_used(bench, monkeypatch):
+    monkeypatch.setattr(duty_of_lives, "LOOK_SECONDS", 600.0)
+    client = bench.start()
+    run, loop = bench.coordinator.run, bench.coordinator.keeping.get_loop()
+    actor, learner = FakeActor(client), FakeLearner(client, bench.store)
+
+    async def begin():
+        duty = asyncio.create_task(build_lives(place)(run))
+        while not await run.ledger.lives():
+            await asyncio.sleep(0.01)
+        return duty
+
+    async def end(duty):
+        duty.cancel()
+        await asyncio.gather(duty, return_exceptions=True)
+
+    duty = asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
+    assert describe_progress(run).usage == ()  # a life that was noted once has no length yet
+    run_to_end(actor, learner)
+    learner.finish()
+    wait_for_outcome(client)
+    assert describe_progress(run).outcome is None
+    asyncio.run_coroutine_threadsafe(end(duty), loop).result(60)
+
+    told = describe_progress(run)
+    assert told.outcome.kind == "Succeeded"
+    assert [(one.role, one.milliseconds > 0) for one in told.usage] == [("Actor", True)]

@@ -225,6 +225,7 @@ class RunContext:
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``sandboxes`` None: nothing of this run needs a sandbox pod. ``removed_step``: this process has seen that no
     body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest of what it is told, by its name and what that is.
+    ``usage_settled``: ``usage`` reaches to the end of a run that has ended; nobody waits for it where nobody sums it up.
     """
 
     plan: RunPlan
@@ -267,6 +268,7 @@ class RunContext:
     guard: SnapshotGuard | None = None
     stuck: Stuck | None = None
     usage: tuple[DayOfUse, ...] = ()
+    usage_settled: bool = True
     learner_until: float | None = None
     saving: tuple[int, int] | None = None
     evidence: EvidenceState = field(default_factory=EvidenceState)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rollout.costs.usage import EPOCH, DayTotal, RunUsage
 from rollout_api.v1alpha1.run_status import DayOfUse
 
-UNTOLD = "its status tells no usage: it has not begun, or is of a version that told none, or is a training service"
+UNTOLD = "its status tells no usage: it has worked for less than a minute, or is of a version that told none, or is a training service"
 
 
 def usage_of(run: Mapping[str, Any], *, qualified: bool) -> RunUsage:

@@ -1,7 +1,8 @@
 """Notes when which process lived, for what a run costs: once a minute, never for a step.
 
 A process is noted within a second of its first word, so that a kill loses at most the last minute of those that
-nobody hears again. What is not written (a full disk) is written by a later note.
+nobody hears again. What is not written (a full disk) is written by a later note. The end of a run is told to the operator
+once its own was tried, for pods go as soon as it is, the coordinator's with them.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def build_lives(places: Places) -> Callable[[RunContext], Coroutine[None, None, 
 
     async def lives(run: RunContext) -> None:
         book = Book(places=places, born=time.time_ns() // 1_000_000)
+        run.usage_settled = False
         try:
             while True:
                 await _attempt(run, book)
@@ -109,9 +111,13 @@ def build_lives(places: Places) -> Callable[[RunContext], Coroutine[None, None, 
 
 
 async def _attempt(run: RunContext, book: Book, *, last: bool = False) -> None:
+    ended = run.state.outcome is not None
     try:
         await note(run, book, last=last)
     except LedgerSuperseded:
         run.superseded.set()
     except LedgerError as error:
         log.warning("lives are not noted, trying again reason=%s", error)
+    if run.usage_settled != ended:  # also where it could not be written: no end waits for a bill
+        run.usage_settled = ended
+        run.changed.beat()

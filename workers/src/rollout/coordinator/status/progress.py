@@ -163,7 +163,7 @@ def _best(run: RunContext) -> SnapshotSummary | None:
 
 def _outcome(run: RunContext) -> Outcome | None:
     found = run.state.outcome
-    if found is None or is_handing(run):
+    if found is None or is_handing(run) or not run.usage_settled:
         return None
     message = found.message[:MESSAGE_CHARACTERS_MAX]
     return Outcome.model_validate({"kind": found.kind, "reason": found.reason, "message": message})
