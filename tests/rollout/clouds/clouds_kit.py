@@ -29,11 +29,15 @@ class Refusal:
 
 @dataclass
 class FakeCloud:
-    """What the server holds, and what it refuses, by method or STS action. ``skew``: seconds of its clock."""
+    """What the server holds, and what it refuses, by method or action. ``skew``: seconds of its clock.
+
+    ``answers``: what it says to an action of Amazon's that is not STS's, or to the end of a path of Google's.
+    """
 
     url: str = ""
     refusals: dict[str, Refusal] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
     skew: float = 0.0
     date: bool = True
@@ -49,12 +53,20 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         is_list = "list-type" in parts.query
         name = form.get("Action", ["LIST" if is_list else self.command])[0]
+        if target := self.headers.get("X-Amz-Target"):
+            name = target.rpartition(".")[2]
+        elif ":" in parts.path:
+            name = parts.path.rpartition(":")[2]
         self.cloud.seen.append(f"{name} {parts.path}")
         refusal = (
             None if parts.path == "/" and self.command == "HEAD" else self.cloud.refusals.get(name)
         )
         if refusal is not None:
-            self._refuse(refusal, is_form=bool(form))
+            self._refuse(refusal, is_form=bool(form), is_json=target is not None)
+        elif name in self.cloud.answers:
+            answer = self.cloud.answers[name]
+            kind = "text/xml" if answer.startswith(b"<") else "application/json"
+            self._say(200, answer, kind)
         elif form:
             self._say(200, _sts(name), "text/xml")
         else:
@@ -80,7 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._say(200, held[path], ETag='"one"')
 
-    def _refuse(self, refusal, *, is_form=False):
+    def _refuse(self, refusal, *, is_form=False, is_json=False):
+        if is_json:
+            said = {"__type": f"com.amazonaws#{refusal.code}", "message": refusal.said}
+            self._say(refusal.status, json.dumps(said).encode(), "application/x-amz-json-1.0")
+            return
         if refusal.code == "google":
             said = {"error": {"code": refusal.status, "message": refusal.said, "errors": []}}
             self._say(refusal.status, json.dumps(said).encode(), "application/json")

@@ -59,6 +59,7 @@ class Service:
 def service(name: str, amazon: str, monkeypatch):
     if name == "pubsub":
         with google_topics() as google, objects_kit.proxy_before(google.url) as proxy:
+            google.permits = ["pubsub.topics.publish"]
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", proxy.url.removeprefix("http://"))
             yield Service("pubsub://a-project/runs", lambda: google.bodies, proxy)
         return
@@ -96,13 +97,14 @@ def amazon_target(kind: str, endpoint: str):
 
 @dataclass
 class GoogleTopics:
-    """``takes``: the only token it takes; empty: it asks for none. Tokens are t-1, t-2 and so on."""
+    """``takes``: the only token it takes; empty: it asks for none. Tokens are t-1, t-2 and so on. ``permits``: of who asks what it may."""
 
     url: str = ""
     takes: str = ""
     bodies: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     tokens_given: int = 0
+    permits: list[str] = field(default_factory=list)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -120,6 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.google.takes and self.headers.get("Authorization") != wanted:
             self.google.refused.append(self.headers.get("Authorization", ""))
             self._say(401, {"error": {"code": 401, "message": "invalid authentication"}})
+            return
+        if self.path.endswith("/topics/runs:testIamPermissions"):
+            asked = json.loads(body)["permissions"]
+            self._say(200, {"permissions": [one for one in asked if one in self.google.permits]})
             return
         project, _, topic = self.path.removeprefix("/v1/projects/").partition("/topics/")
         messages = json.loads(body)["messages"]

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from datetime import datetime
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import events_kit as kit
 import objects_kit
@@ -14,7 +14,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from rollout.events import senders
+from rollout.clouds import policies
+from rollout.events import asking, senders
+from rollout_api.fields.event_targets import parse_event_target
 
 pytestmark = pytest.mark.process
 
@@ -59,6 +61,33 @@ def test_each_event_arrives_once_as_a_cloud_event(service, tmp_path):
         assert datetime.fromisoformat(one["time"]).utcoffset() is not None
         assert one["datacontenttype"] == "application/json"
         assert one["data"]["run"] == "sums"
+
+
+def call_of(asked) -> str:
+    """The call as the cloud names it: in a header, a form or a path."""
+    headers = {name.lower(): value for name, value in asked.headers.items()}
+    if "x-amz-target" in headers:
+        return headers["x-amz-target"].rpartition(".")[2]
+    action = parse_qs(asked.body.decode()).get("Action")
+    return action[0] if action else f"topics.{asked.path.rpartition(':')[2]}"
+
+
+def test_the_calls_that_send_are_those_that_the_policy_permits(service, tmp_path):
+    tracker = kit.open_tracker(tmp_path, service.uri)
+    tracker.announce(kit.events(2))
+    tracker.close()
+    found = {call_of(one) for one in service.proxy.asked}
+    assert found == set(policies.RECORDED[tracker.target.service]["write"])
+
+
+def test_asking_sends_nothing_and_sending_sends_one(service):
+    target = parse_event_target(service.uri)
+    asked = asking.ask(target)
+    assert asked.state in ({"may", "unsaid"} if ".fifo" in service.uri else {"may"})
+    assert list(service.read()) == []
+    assert asking.send(target).state == "sent"
+    [body] = service.read()
+    assert json.loads(body)["type"] == asking.EVENT_TYPE
 
 
 def test_storms_and_lost_answers_lose_nothing_and_turn_nothing_round(service, tmp_path, caplog):

@@ -228,6 +228,7 @@ class Proxy:
     url: str = ""
     faults: list[tuple[str, Fault]] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, fault: Fault, method: str = "GET", times: int = 1) -> None:
@@ -236,6 +237,7 @@ class Proxy:
     def take(self, asked: Asked) -> Fault | None:
         with self.lock:
             self.seen.append((asked.method, asked.path))
+            self.asked.append(asked)
             for index, (method, fault) in enumerate(self.faults):
                 if method == asked.method:
                     del self.faults[index]

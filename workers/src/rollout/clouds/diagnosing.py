@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-
-import httpx
 
 from rollout.clouds.amazon import Amazon
 from rollout.clouds.contract import READERS, BucketPlace, Cloud, Role, Trouble, read_trouble
 from rollout.clouds.google import Google
+from rollout.clouds.reaching import broken, judge_server
 from rollout.doctor.judge import Diagnosis
 from rollout.errors import PlaceUnreachable, RolloutError, SpecError
 from rollout.objects.places import (
@@ -26,10 +23,6 @@ from rollout.objects.places import (
 )
 from rollout.objects.retry import Absent, Refused, Transient
 
-CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 10.0
-SKEW_SECONDS_MAX = 300.0
-"""Amazon refuses more than 900, Google's tokens more than about 600."""
-SKEW_SECONDS_NOTED = 30.0
 TRIES_MAX = 2
 SILENT_MAX = 1
 """So many steps may meet no answer at all: the rest would wait as long for the same."""
@@ -103,37 +96,16 @@ def _judge_folder(folder: Path) -> Diagnosis:
         require_folder(folder)
     except PlaceUnreachable as error:
         fix = "let this user write there, or name another place in spec.storage.uri"
-        return _broken(str(folder), str(error), "a run cannot keep its objects there", fix)
+        return broken(str(folder), str(error), "a run cannot keep its objects there", fix)
     return Diagnosis(name="place", state="ok", found=f"{folder}: can be written")
 
 
 def _judge_clock(cloud: Cloud, place: BucketPlace | None, now: Callable[[], float]) -> Diagnosis:
     """Whether the server answers at all, and at what time."""
-    address = cloud.address(place)
-    limit = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-    try:
-        date = httpx.head(address, timeout=limit, follow_redirects=False).headers.get("Date", "")
-        skew = now() - parsedate_to_datetime(date).astimezone(UTC).timestamp()
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        said = Trouble(status=0, code=type(error).__name__, said=str(error))
-        explained = cloud.explain(said, "reach", place or BucketPlace(bucket="", prefix=""))
-        return _broken("server", f"{address}: {said.found}", explained.costs, explained.fix)
-    except (ValueError, TypeError):
-        costs = "a clock that is wrong shows in refusals only"
-        fix = "see what stands before the server: its answers have no date"
-        return Diagnosis(name="clock", state="lack", found="not compared", costs=costs, fix=fix)
-    return _judge_skew(skew)
-
-
-def _judge_skew(skew: float) -> Diagnosis:
-    found = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the server's"
-    fix = "set this machine's clock (chrony, or the time service of the node)"
-    if abs(skew) > SKEW_SECONDS_MAX:
-        return _broken("clock", found, "signed calls and tokens are refused", fix)
-    if abs(skew) > SKEW_SECONDS_NOTED:
-        costs = "nothing yet: calls are refused from some minutes on"
-        return Diagnosis(name="clock", state="lack", found=found, costs=costs, fix=fix)
-    return Diagnosis(name="clock", state="ok", found="that of the server")
+    nowhere = BucketPlace(bucket="", prefix="")
+    return judge_server(
+        cloud.address(place), lambda said: cloud.explain(said, "reach", place or nowhere), now
+    )
 
 
 def _judge_identity(cloud: Cloud, place: BucketPlace | None, where: BucketPlace) -> Diagnosis:
@@ -142,7 +114,7 @@ def _judge_identity(cloud: Cloud, place: BucketPlace | None, where: BucketPlace)
     except (SpecError, Refused, Transient, Absent) as error:
         said = read_trouble(error)
         explained = cloud.explain(said, "identify", where)
-        return _broken("identity", said.found, explained.costs, explained.fix)
+        return broken("identity", said.found, explained.costs, explained.fix)
 
 
 def _judge_steps(
@@ -158,7 +130,7 @@ def _judge_steps(
     except RolloutError as error:
         said = read_trouble(error)
         explained = cloud.explain(said, "reach", place)
-        yield _broken("bucket", said.found, explained.costs, explained.fix)
+        yield broken("bucket", said.found, explained.costs, explained.fix)
         return
     silent, is_written = 0, False
     for step in steps:
@@ -182,7 +154,7 @@ def _judge_step(
     if trouble is None:
         return Diagnosis(name=step.verb, state="ok", found="permitted")
     explained = cloud.explain(trouble, step.verb, place)
-    return _broken(step.verb, trouble.found, explained.costs, explained.fix)
+    return broken(step.verb, trouble.found, explained.costs, explained.fix)
 
 
 def _try(step: ProbeStep) -> Trouble | None:
@@ -199,6 +171,3 @@ def _try(step: ProbeStep) -> Trouble | None:
             return None
     return trouble
 
-
-def _broken(name: str, found: str, costs: str, fix: str) -> Diagnosis:
-    return Diagnosis(name=name, state="broken", found=found, costs=costs, fix=fix)

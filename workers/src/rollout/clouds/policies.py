@@ -32,8 +32,11 @@ RECORDED: Mapping[str, Mapping[Access, tuple[str, ...]]] = {
         "read": ("objects.get",),
         "write": ("objects.delete", "objects.get", "objects.insert", "objects.list"),
     },
+    "sqs": {"read": (), "write": ("SendMessage",)},
+    "sns": {"read": (), "write": ("Publish",)},
+    "pubsub": {"read": (), "write": ("topics.publish",)},
 }
-"""Calls by scheme and access, in the clouds' names for them."""
+"""Calls by scheme and access, in the clouds' names for them; a run's events are sent by its coordinator alone."""
 S3_ACTIONS = {
     "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
     "CompleteMultipartUpload": ("s3:PutObject",),
@@ -59,8 +62,12 @@ GCS_PERMISSIONS = {
 }
 OF_GCS_BUCKET = frozenset({"storage.objects.list"})
 
-SENDS = {"sqs": "sqs:SendMessage", "sns": "sns:Publish", "pubsub": "pubsub.topics.publish"}
-"""What sending a run's events needs, by service: ``rollout.events.senders`` makes one call of each."""
+SENDS = {
+    "SendMessage": "sqs:SendMessage",
+    "Publish": "sns:Publish",
+    "topics.publish": "pubsub.topics.publish",
+}
+"""What sending a run's events needs, by call."""
 
 
 def access_of(role: Role) -> Access:
@@ -119,7 +126,7 @@ def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
 
 def events_policy(target: EventTarget, key: str | None = None) -> dict[str, Any]:
     """What the coordinator needs to send a run's events: one action at one queue or topic. ``key``: the ARN of its KMS key."""
-    action = SENDS[target.service]
+    [action] = [SENDS[call] for call in RECORDED[target.service]["write"]]
     if target.service == "pubsub":
         return {"bindings": [{"topic": target.resource, "permissions": [action]}]}
     statements = [{"Effect": "Allow", "Action": [action], "Resource": target.resource}]
@@ -127,6 +134,38 @@ def events_policy(target: EventTarget, key: str | None = None) -> dict[str, Any]
         allowed = list(KMS_ACTIONS["write"])
         statements.append({"Effect": "Allow", "Action": allowed, "Resource": key})
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def run_policy(
+    place: BucketPlace | None,
+    scheme: str,
+    targets: Iterable[EventTarget],
+    role: Role,
+    key: str | None = None,
+) -> dict[str, Any]:
+    """All that a role of a run needs: of one cloud its policy, of two each one's by the cloud's name.
+
+    ``place`` None: its objects lie in no bucket. ``key``: the ARN of the KMS key of all that is Amazon's.
+    """
+    amazon: list[dict[str, Any]] = []
+    google: list[dict[str, Any]] = []
+    if place is not None and scheme == "s3":
+        amazon += s3_policy(place, role, key)["Statement"]
+    elif place is not None:
+        google += gcs_policy(place, role)["bindings"]
+    for target in targets if role == "coordinator" else ():
+        policy = events_policy(target, key)
+        amazon += policy.get("Statement", ())
+        google += policy.get("bindings", ())
+    both = {
+        **({"aws": {"Version": "2012-10-17", "Statement": _once(amazon)}} if amazon else {}),
+        **({"gcp": {"bindings": _once(google)}} if google else {}),
+    }
+    return next(iter(both.values())) if len(both) == 1 else both
+
+
+def _once(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for number, one in enumerate(found) if one not in found[:number]]
 
 
 def _by_resource(named: Iterable[str], of_bucket: frozenset[str]) -> list[list[str]]:

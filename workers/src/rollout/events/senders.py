@@ -94,10 +94,7 @@ def _open_pubsub(target: EventTarget) -> Send:
     """Pub/Sub's REST API with the credentials of Google's chain; ``PUBSUB_EMULATOR_HOST`` gets none."""
     from rollout.objects import gcs
 
-    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
-    base = PUBSUB if not emulator else f"http://{emulator}"
-    post = gcs.open_poster("pubsub", is_anonymous=bool(emulator))
-    topic = f"{quote(target.owner, safe=':')}/topics/{quote(target.name, safe='')}"
+    post = gcs.open_service("pubsub", is_anonymous=is_emulated())
 
     def send(ident: str, group: str, body: str) -> None:
         del ident  # it is in the event: Pub/Sub knows no ids of its senders
@@ -106,9 +103,26 @@ def _open_pubsub(target: EventTarget) -> Send:
             "attributes": {CONTENT_TYPE_NAME: CONTENT_TYPE},
             "orderingKey": group,
         }
-        post(f"{base}/v1/projects/{topic}:publish", {"messages": [message]})
+        post(f"{topic_url(target)}:publish", {"messages": [message]})
 
     return send
+
+
+def is_emulated() -> bool:
+    """Whether ``PUBSUB_EMULATOR_HOST`` stands in Pub/Sub's place."""
+    return bool(os.environ.get("PUBSUB_EMULATOR_HOST"))
+
+
+def pubsub_address() -> str:
+    """Where Pub/Sub is reached."""
+    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    return f"http://{emulator}" if emulator else PUBSUB
+
+
+def topic_url(target: EventTarget) -> str:
+    """A topic of Pub/Sub's REST API."""
+    topic = f"{quote(target.owner, safe=':')}/topics/{quote(target.name, safe='')}"
+    return f"{pubsub_address()}/v1/projects/{topic}"
 
 
 _OPENERS: Mapping[str, Callable[[EventTarget], Send]] = {

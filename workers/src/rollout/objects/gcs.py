@@ -304,21 +304,29 @@ def _connect(bucket: Bucket) -> tuple[AuthorizedSession, storage.Client, str]:
     return session, client, (endpoint or "https://storage.googleapis.com").rstrip("/")
 
 
-def open_poster(scope: str, *, is_anonymous: bool) -> Callable[[str, Mapping[str, Any]], None]:
-    """Posts JSON to another of Google's services under a scope of its own. Raises Refused, and Transient; so does what it gives."""
+Ask = Callable[[str, Mapping[str, Any] | None], bytes]
+"""Calls a service at a URL: GET, or POST where there is a document. Raises Refused, Absent and Transient."""
+
+
+def open_service(scope: str, *, is_anonymous: bool = False) -> Ask:
+    """Another of Google's services, under a scope of its own; its answers as they come. Raises Refused and Transient."""
     with _translated():
         credentials = AnonymousCredentials()
         if not is_anonymous:
             credentials, _ = google.auth.default(scopes=[f"{SCOPES}/{scope}"])
         session = AuthorizedSession(credentials)
 
-    def post(url: str, document: Mapping[str, Any]) -> None:
+    def ask(url: str, document: Mapping[str, Any] | None = None) -> bytes:
+        method = "GET" if document is None else "POST"
         with _translated():
-            answer = session.post(url, json=document, timeout=TIMEOUTS, allow_redirects=False)
+            answer = session.request(
+                method, url, json=document, timeout=TIMEOUTS, allow_redirects=False
+            )
         if not answer.ok:
             raise _translate(answer.status_code, answer.text)
+        return answer.content
 
-    return post
+    return ask
 
 
 def ask_caller() -> str:
