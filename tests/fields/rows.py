@@ -43,6 +43,7 @@ VALUES: dict[str, Any] = {
     f"{RT}.acceleratorClasses[].perNode": 2,
     f"{RT}.storage.uri": "s3://platform/other",
     f"{RT}.storage.endpoint": "http://s3:1",
+    f"{RT}.storage.kmsKey": "arn:aws:kms:eu-central-1:111122223333:key/" + "0" * 36,
     f"{RT}.engine.vllm.extraArguments[].name": "swap-space",
     "spec.model.dtype": "BFloat16",
     "spec.train.algorithm.sft.maxLength": 4,
@@ -63,6 +64,7 @@ VALUES: dict[str, Any] = {
     "spec.storage.uri": "s3://bucket/other",
     "spec.tracking[].events.uri": "pubsub://a-project/other",
     "spec.storage.endpoint": "http://s3:1",
+    "spec.storage.kmsKey": "arn:aws:kms:eu-central-1:111122223333:key/" + "0" * 36,
     **{f"{one}.image": CONTAINER["image"].replace("polite", "other") for one in CONTAINERS},
     **{
         f"spec.{role}.resources.{kind}": {"cpu": "3"}

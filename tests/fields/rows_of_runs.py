@@ -307,7 +307,7 @@ RUNTIME_ROWS: dict[str, Row] = {
     f"{RT}.acceleratorClasses[].memory": row("pods", "memory"),
     **{
         f"{RT}.storage.{name}": row("devices", "store")
-        for name in ("uri", "endpoint", "region", "cacheSize")
+        for name in ("uri", "endpoint", "region", "kmsKey", "cacheSize")
     },
     **{
         f"{RT}.roles.{role}.serviceAccountAnnotations": row(

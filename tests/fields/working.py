@@ -338,13 +338,14 @@ def _recorded() -> Iterator[tuple[list[Any], MagicMock]]:
 
 
 def observe_store(document: Mapping[str, Any], place: Place) -> Any:
-    """Which objects' store the coordinator opens: its place, its client, the size of its cache."""
+    """Which objects' store the coordinator opens: its place, its client, the key of what is written, the size of its cache."""
     store = open_store(build_config(document, place), "coordinator")
     if not isinstance(store, RemoteStore):
         return type(store).__name__, str(vars(store).get("root") or vars(store).get("_root"))
     remote: Any = store._remote
     client = remote._client.meta
-    return remote.place, client.region_name, client.endpoint_url, store._cache._size_bytes_max
+    reached = client.region_name, client.endpoint_url, remote._bucket.kms_key
+    return remote.place, *reached, store._cache._size_bytes_max
 
 
 def observe_code(document: Mapping[str, Any], place: Place) -> Any:

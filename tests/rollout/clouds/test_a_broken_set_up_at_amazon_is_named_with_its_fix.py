@@ -20,7 +20,9 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "secret"}
 def look(cloud, monkeypatch):
     """Diagnoses of a run's place at the server, by name, with these variables set and these refused."""
 
-    def look(env=KEYS, role="learner", sts=True, endpoint=None, region="eu-central-1", **refusals):
+    def look(
+        env=KEYS, role="learner", sts=True, endpoint=None, region="eu-central-1", key=None, **refusals
+    ):
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         if sts:
@@ -28,7 +30,10 @@ def look(cloud, monkeypatch):
         monkeypatch.setenv("AWS_REGION", region)
         cloud.refusals.update(refusals)
         target = Target(
-            uri="s3://runs/team/research", endpoint=endpoint or cloud.url, region=region
+            uri="s3://runs/team/research",
+            endpoint=endpoint or cloud.url,
+            region=region,
+            kms_key=key,
         )
         found = diagnose(target, role, os.environ)
         return {one.name: one for one in found}
@@ -155,6 +160,23 @@ def test_a_token_that_nobody_takes_is_seen_before_anybody_is_asked(
 )  # fmt: skip
 def test_half_an_identity_is_named(look, env, words):
     assert words in broken(look(env))["credentials"].fix
+
+
+OF_ANOTHER = "arn:aws:kms:us-east-1:111122223333:key/one"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "words"),
+    [
+        ("alias/runs", "key", "whole ARN"),
+        (OF_ANOTHER, "key", "name a key of eu-central-1"),
+        (KEY, "write", "does not encrypt"),
+    ],
+)
+def test_a_key_that_the_bucket_cannot_use_is_named(look, key, name, words):
+    """The server of this test keeps no keys."""
+    found = broken(look(key=key))[name]
+    assert words in f"{found.found} {found.fix}"
 
 
 def test_no_credentials_say_where_some_come_from(look):

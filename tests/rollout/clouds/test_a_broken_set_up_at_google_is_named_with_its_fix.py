@@ -24,6 +24,8 @@ def look(cloud, environ=None, role="learner"):
         (403, "x@p.iam.gserviceaccount.com does not have storage.objects.create access to the Google Cloud Storage object.", ["storage.objects.create", "startsWith('projects/_/buckets/runs/objects/team/research/')"]),
         (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", ["perimeter"]),
         (403, "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage service account has been authorized", ["cryptoKeyEncrypterDecrypter"]),
+        (400, "Cloud KMS key version is not enabled, current state is: DISABLED.", ["enable the key's primary version"]),
+        (400, "Bucket location and Cloud KMS key location are not compatible.", ["of the bucket's own location"]),
         (403, "The billing account for the owning project is disabled", ["billing"]),
         (400, "Bucket is a requester pays bucket but no user project provided.", ["requester-pays"]),
         (403, "Request had insufficient authentication scopes.", ["scope cloud-platform"]),
@@ -79,6 +81,20 @@ def test_a_file_that_holds_no_credentials_is_told_and_not_quoted(tmp_path, data)
     (found,) = Google({"GOOGLE_APPLICATION_CREDENTIALS": str(path)}).judge_source(0)
     assert found.state == "broken"
     assert len(found.found) < 200 + len(str(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        ("projects/p/locations/eu/keyRings/r/cryptoKeys/k", "ok"),
+        ("projects/p/locations/eu/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1", "broken"),
+        ("arn:aws:kms:eu-central-1:111122223333:key/one", "broken"),
+    ],
+)
+def test_a_key_that_is_none_of_googles_is_told(key, state):
+    place = BucketPlace(bucket="runs", prefix="team", kms_key=key)
+    (found,) = Google({}).judge_settings(place)
+    assert (found.name, found.state) == ("key", state)
 
 
 def test_an_emulator_in_the_environment_is_told(cloud):

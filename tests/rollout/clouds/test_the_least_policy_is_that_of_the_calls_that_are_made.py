@@ -143,6 +143,18 @@ def test_googles_condition_holds_the_prefix_and_listing_has_none():
     assert actor["permissions"] == ["storage.objects.get"]
 
 
+def test_a_runs_own_key_is_in_its_policy():
+    key = "arn:aws:kms:eu-central-1:111122223333:key/one"
+    keyed = BucketPlace(bucket="runs", prefix="team/research", kms_key=key)
+    statement = policies.s3_policy(keyed, "learner")["Statement"][-1]
+    assert statement["Resource"] == key
+    assert statement["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+    google = BucketPlace(bucket="runs", prefix="team", kms_key="projects/p/locations/eu/keyRings/r/cryptoKeys/k")
+    binding = policies.gcs_policy(google, "actor")["bindings"][-1]
+    assert binding["kmsKey"] == google.kms_key
+    assert "gs-project-accounts" in binding["member"]
+
+
 def test_the_command_prints_the_policy_of_a_manifests_place(tmp_path):
     manifest = tmp_path / "run.yaml"
     manifest.write_text(

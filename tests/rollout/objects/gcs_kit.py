@@ -32,6 +32,7 @@ class Stored:
     name: str
     data: bytes
     metadata: dict[str, str]
+    key: str = ""
     generation: int = field(default_factory=lambda: next(_generations))
     updated: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
 
@@ -55,6 +56,8 @@ class GoogleServer:
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     persists: int | None = None
+    keys: set[str] | None = field(default_factory=set)
+    """Keys that it may use; None: it knows nothing of keys, as an emulator."""
 
     def names(self, bucket: str) -> list[str]:
         return sorted(name for where, name in self.objects if where == bucket)
@@ -143,7 +146,11 @@ class GoogleServer:
         self._meet(query, self.objects.get((bucket, name)))
         if resource.get("crc32c", crc32c(data)) != crc32c(data):
             raise web.HTTPBadRequest(text="the CRC32C is not that of the bytes")
-        stored = Stored(name, data, resource.get("metadata") or {})
+        key = query.get("kmsKeyName", "") if self.keys is not None else ""
+        if key and key not in self.keys:
+            said = "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage service account has been authorized to use this key."
+            raise web.HTTPForbidden(text=_error(403, said))
+        stored = Stored(name, data, resource.get("metadata") or {}, key)
         self.objects[bucket, name] = stored
         return stored
 
@@ -176,6 +183,7 @@ class GoogleServer:
             "metadata": stored.metadata,
             "updated": stored.updated,
             "timeCreated": stored.updated,
+            **({"kmsKeyName": f"{stored.key}/cryptoKeyVersions/1"} if stored.key else {}),
         }
 
 

@@ -15,6 +15,12 @@ _PLACE = re.compile(
 )
 _BUCKETS = ("s3://", "gs://")
 _OUTPUT = re.compile(r"^((s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]/+[^/].*|file:///.+)$")
+_AMAZON_KEY = re.compile(
+    r"^arn:aws[a-z-]*:kms:(?P<region>[a-z]{2}(-[a-z]+)+-\d+):\d{12}:key/(mrk-)?[0-9a-f-]{32,40}$"
+)
+_GOOGLE_KEY = re.compile(
+    r"^projects/[^/\s]+/locations/[a-z0-9-]+/keyRings/[\w-]{1,63}/cryptoKeys/[\w-]{1,63}$"
+)
 _SHARED = re.compile(r"^file://")
 
 
@@ -61,6 +67,59 @@ def region_is_of_s3(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             message="a region is named for a bucket of Google Cloud Storage, which is found without one",
             fix="leave storage.region out",
         )
+
+
+def key_is_of_the_buckets_cloud(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """A key that the bucket's cloud could use: of that cloud, and of the bucket's region where the run names one."""
+    storage = spec.storage
+    if storage is None or storage.kms_key is None:
+        return
+    uri, key = storage.uri or "", storage.kms_key
+    if not uri.startswith(_BUCKETS):
+        yield not_supported(
+            "spec.storage.kmsKey",
+            "encryption by a cloud's key of what lies in no bucket",
+            "set storage.uri to s3://bucket/prefix or gs://bucket/prefix; encrypt the disk of a folder itself",
+        )
+        return
+    found = _AMAZON_KEY.match(key)
+    if uri.startswith("s3://") and found is None:
+        yield _no_key(key, "arn:aws:kms:<region>:<account>:key/<id> (no alias: policies name keys)")
+    elif uri.startswith("gs://") and not _GOOGLE_KEY.match(key):
+        yield _no_key(key, "projects/<p>/locations/<l>/keyRings/<r>/cryptoKeys/<k> (no version)")
+    elif found is not None and storage.region not in {None, found["region"]}:
+        yield Problem(
+            field="spec.storage.kmsKey",
+            reason="WrongRegion",
+            message=f"the key is of {found['region']}, the bucket of {storage.region}: S3 takes keys of the bucket's own region only",
+            fix=f"name a key of {storage.region}, or correct storage.region",
+        )
+
+
+def _no_key(key: str, expected: str) -> Problem:
+    return Problem(
+        field="spec.storage.kmsKey",
+        reason="InvalidValue",
+        message=f"{key!r} is no key of the bucket's cloud",
+        fix=f"write {expected}",
+    )
+
+
+def outputs_are_encrypted_too(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What a run writes to another cloud's bucket could not be encrypted by its key."""
+    storage = spec.storage
+    if storage is None or storage.kms_key is None or storage.uri is None:
+        return
+    kind = storage.uri.partition("://")[0]
+    outputs = {
+        "spec.train.output.uri": spec.train.output if spec.train else None,
+        "spec.infer.output.uri": spec.infer.output if spec.infer else None,
+    }
+    for field, output in outputs.items():
+        if output is not None and output.uri.startswith(_BUCKETS):
+            if not output.uri.startswith(f"{kind}://"):
+                fix = f"name a place at {kind}://, or leave storage.kmsKey out"
+                yield not_supported(field, "an output that storage.kmsKey cannot encrypt", fix)
 
 
 def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -127,6 +186,8 @@ RULES = (
     place_is_known,
     endpoint_has_a_bucket,
     region_is_of_s3,
+    key_is_of_the_buckets_cloud,
+    outputs_are_encrypted_too,
     folder_is_shared,
     model_goes_to_a_known_place,
     wheel_has_a_digest,

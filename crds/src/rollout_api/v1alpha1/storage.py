@@ -1,13 +1,17 @@
 """Where a run's truth lies: the ledger (rows) and the object store (bytes); and the user's code."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from rollout_api.base import ApiModel, Digest, Name, ObjectName, OneOf, Rule, Uri, filled
 from rollout_api.v1alpha1.common import NameRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods.pods import Quantity
+
+
+KmsKey = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+"""Name of a key in a cloud's key management service."""
 
 
 class Sqlite(ApiModel):
@@ -73,6 +77,8 @@ class Storage(ApiModel):
     """Address of a server that speaks S3 (buckets are then addressed by path) or Google Cloud Storage; one of the latter at `http://` is an emulator and is given no credentials. Unset: the cloud's own."""
     region: Name | None = None
     """Region of an S3 bucket. Unset: the environment's."""
+    kms_key: KmsKey | None = None
+    """Key of the bucket's cloud that encrypts what the run writes there: the ARN of a KMS key for `s3://`, `projects/P/locations/L/keyRings/R/cryptoKeys/K` for `gs://`. The cloud encrypts and decrypts; whoever reads needs the right to the key. Unset: as the bucket does it by itself."""
     cache_size: Quantity | None = None
     """Largest size of a process's folder of verified copies of objects; a few versions of the weights must fit. Unset: 20Gi."""
     ledger: Ledger | None = None

@@ -19,6 +19,7 @@ ROLE = re.compile(r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")
 DENIED = re.compile(
     r"not authorized to perform: (?P<action>[\w:*]+)(?: on resource: \"?(?P<resource>[^\s\"]+))?"
 )
+KEY = re.compile(r"^arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):\d{12}:key/[\w-]+$")
 EXPECTED = re.compile(r"expecting '(?P<region>[\w-]+)'")
 NO_RUN = "a run cannot keep its objects there"
 ACTIONS = {
@@ -46,9 +47,9 @@ FIXES = {
     "RequestTimeTooSkewed": "set this machine's clock (chrony, or the time service of the node)",
     "NoSuchBucket": "make the bucket, or correct its name in spec.storage.uri",
     "InvalidIdentityToken": "register the cluster's OIDC issuer as an identity provider in IAM, with audience sts.amazonaws.com",
-    "KMS.DisabledException": "enable the KMS key that encrypts the bucket",
-    "KMS.NotFoundException": "the bucket's default encryption names a KMS key that does not exist: correct it",
-    "KMS.KMSInvalidStateException": "the KMS key that encrypts the bucket is disabled or being deleted: enable it, or take another",
+    "KMS.DisabledException": "enable the KMS key that encrypts the bucket (spec.storage.kmsKey, or the bucket's own)",
+    "KMS.NotFoundException": "the KMS key (spec.storage.kmsKey, or that of the bucket's default encryption) does not exist in the bucket's region: correct it",
+    "KMS.KMSInvalidStateException": "the KMS key that encrypts the bucket is disabled or being deleted: enable it, or take another (spec.storage.kmsKey)",
     "AllAccessDisabled": "the bucket's account is suspended: see its owner",
 }
 WRONG_REGION = frozenset(
@@ -99,6 +100,7 @@ class Amazon:
         else:
             costs = "calls go to us-east-1, and are sent on or refused"
             yield Diagnosis(name="region", state="lack", found="unset", costs=costs, fix=fix)
+        yield from _judge_key(place.kms_key, region)
 
     def ask_identity(self, place: BucketPlace | None) -> str:
         """The caller's ARN; a server that is not Amazon's has none to tell. Raises SpecError, Refused, Transient."""
@@ -165,6 +167,21 @@ class Amazon:
             yield _broken(f"Pod Identity: the token in {path} has ended", restart)
         else:
             yield _well("Pod Identity")
+
+
+def _judge_key(key: str | None, region: str) -> Iterator[Diagnosis]:
+    """A key that S3 could use in that region."""
+    if key is None:
+        return
+    found = KEY.match(key)
+    if found is None:
+        fix = "write the key's whole ARN into spec.storage.kmsKey, arn:aws:kms:<region>:<account>:key/<id>"
+        yield _broken(f"{key} is no key's ARN", fix, "key")
+    elif region and found["region"] != region:
+        fix = f"name a key of {region} in spec.storage.kmsKey, or correct spec.storage.region"
+        yield _broken(f"a key of {found['region']}, for a bucket of {region}", fix, "key")
+    else:
+        yield Diagnosis(name="key", state="ok", found=key)
 
 
 def _judge_web_identity(role: str, path: str, now: float) -> Iterator[Diagnosis]:

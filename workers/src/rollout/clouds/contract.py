@@ -28,6 +28,7 @@ class BucketPlace:
     prefix: str
     endpoint: str | None = None
     region: str | None = None
+    kms_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

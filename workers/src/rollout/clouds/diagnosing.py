@@ -21,6 +21,7 @@ from rollout.objects.places import (
     probe_steps,
     require_folder,
 )
+from rollout.objects.remote import Bucket
 from rollout.objects.retry import Absent, Refused, Transient
 
 TRIES_MAX = 2
@@ -38,6 +39,7 @@ class Target:
     uri: str
     endpoint: str | None = None
     region: str | None = None
+    kms_key: str | None = None
 
     @property
     def scheme(self) -> str:
@@ -47,9 +49,19 @@ class Target:
 
 def place_of(target: Target) -> BucketPlace:
     """Its bucket. Raises SpecError for what is none."""
-    bucket = parse_bucket(target.uri, endpoint=target.endpoint, region=target.region)
+    bucket = _bucket_of(target)
     return BucketPlace(
-        bucket=bucket.name, prefix=bucket.prefix, endpoint=target.endpoint, region=target.region
+        bucket=bucket.name,
+        prefix=bucket.prefix,
+        endpoint=target.endpoint,
+        region=target.region,
+        kms_key=target.kms_key,
+    )
+
+
+def _bucket_of(target: Target) -> Bucket:
+    return parse_bucket(
+        target.uri, endpoint=target.endpoint, region=target.region, kms_key=target.kms_key
     )
 
 
@@ -123,9 +135,7 @@ def _judge_steps(
     """What a run does to its bucket, each tried whatever came of the others."""
     held: list[str] = []
     try:
-        remote = open_bucket(
-            parse_bucket(target.uri, endpoint=target.endpoint, region=target.region)
-        )
+        remote = open_bucket(_bucket_of(target))
         steps = probe_steps(remote, held)
     except RolloutError as error:
         said = read_trouble(error)

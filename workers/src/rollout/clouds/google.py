@@ -24,6 +24,7 @@ KINDS = {
     "impersonated_service_account": "an impersonated service account",
     "gdch_service_account": "a service account of Distributed Cloud",
 }
+KEY = re.compile(r"^projects/[^/\s]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+$")
 LACKS = re.compile(r"(?:does not have|lacks) (?P<permission>storage\.[\w.]+) access")
 NO_RUN = "a run cannot keep its objects there"
 PERMISSIONS = {
@@ -63,6 +64,14 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     (
         "organization's policy",
         "the bucket is behind VPC Service Controls: let this network or identity into its perimeter",
+    ),
+    (
+        "key version is not enabled",
+        "enable the key's primary version (gcloud kms keys versions enable), or name another key (spec.storage.kmsKey)",
+    ),
+    (
+        "kms key location",
+        "name a key of the bucket's own location (spec.storage.kmsKey)",
     ),
     (
         "cloud kms",
@@ -112,6 +121,8 @@ class Google:
             costs = "objects go to an emulator, without credentials"
             fix = "unset STORAGE_EMULATOR_HOST for a real bucket"
             yield Diagnosis(name="address", state="lack", found=found, costs=costs, fix=fix)
+        if place.kms_key is not None:
+            yield _judge_key(place.kms_key)
         if place.region:
             found = f"spec.storage.region: {place.region}"
             costs = "nothing: buckets of Google's are found without it"
@@ -158,6 +169,13 @@ class Google:
             return Explained(costs=NO_RUN, fix=EGRESS)
         fix = f"see whether Google's storage API answers at {self.address(place)}"
         return Explained(costs=NO_RUN, fix=trouble.fix or fix)
+
+
+def _judge_key(key: str) -> Diagnosis:
+    if KEY.match(key):
+        return Diagnosis(name="key", state="ok", found=key)
+    fix = "write projects/<p>/locations/<l>/keyRings/<r>/cryptoKeys/<k> into spec.storage.kmsKey, without a version"
+    return Diagnosis(name="key", state="broken", found=f"{key}: no key", costs=NO_RUN, fix=fix)
 
 
 def _judge_file(path: str) -> Diagnosis:

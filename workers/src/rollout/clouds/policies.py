@@ -60,6 +60,12 @@ GCS_PERMISSIONS = {
     "objects.insert": "storage.objects.create",
     "objects.list": "storage.objects.list",
 }
+GCS_AGENT = "serviceAccount:service-PROJECT_NUMBER@gs-project-accounts.iam.gserviceaccount.com"
+"""Google's storage uses keys itself, for whoever may use the bucket: the agent of the bucket's project."""
+GCS_KEY_PERMISSIONS = (
+    "cloudkms.cryptoKeyVersions.useToDecrypt",
+    "cloudkms.cryptoKeyVersions.useToEncrypt",
+)
 OF_GCS_BUCKET = frozenset({"storage.objects.list"})
 
 SENDS = {
@@ -91,7 +97,8 @@ def s3_statement(actions: Iterable[str], place: BucketPlace) -> dict[str, Any]:
 
 
 def s3_policy(place: BucketPlace, role: Role, key: str | None = None) -> dict[str, Any]:
-    """An IAM policy document. ``key``: the ARN of the bucket's KMS key, where it has one."""
+    """An IAM policy document. ``key``: the ARN of the bucket's KMS key, where it has one; the place's own goes before it."""
+    key = place.kms_key or key
     groups = _by_resource(s3_actions(role), OF_S3_BUCKET)
     statements = [s3_statement(group, place) for group in groups]
     if key is not None:
@@ -121,7 +128,11 @@ def gcs_binding(permissions: Iterable[str], place: BucketPlace) -> dict[str, Any
 def gcs_policy(place: BucketPlace, role: Role) -> dict[str, Any]:
     """A custom role, and the conditions of its bindings at the bucket."""
     groups = _by_resource(gcs_permissions(role), OF_GCS_BUCKET)
-    return {"bindings": [gcs_binding(group, place) for group in groups]}
+    bindings = [gcs_binding(group, place) for group in groups]
+    if place.kms_key is not None:
+        named = {"kmsKey": place.kms_key, "member": GCS_AGENT}
+        bindings.append({**named, "permissions": list(GCS_KEY_PERMISSIONS)})
+    return {"bindings": bindings}
 
 
 def events_policy(target: EventTarget, key: str | None = None) -> dict[str, Any]:

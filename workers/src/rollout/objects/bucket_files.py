@@ -97,9 +97,11 @@ class BucketFiles:
         return persist(self._patience, operation, attempt)
 
 
-def open_bucket_files(uri: str, *, endpoint: str | None, region: str | None) -> BucketFiles:
+def open_bucket_files(
+    uri: str, *, endpoint: str | None, region: str | None, kms_key: str | None = None
+) -> BucketFiles:
     """The files below ``s3://bucket/prefix`` or ``gs://bucket/prefix``. Raises SpecError."""
-    bucket = parse_bucket(uri, endpoint=endpoint, region=region)
+    bucket = parse_bucket(uri, endpoint=endpoint, region=region, kms_key=kms_key)
     if not bucket.prefix:
         raise SpecError(
             f"{uri}: expected a prefix after the bucket, such as {uri.rstrip('/')}/model"

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 from rollout.errors import SpecError
 from rollout.objects.named.bucket import NamedState, Page
 from rollout.objects.named.contract import NamedEntry, NamedObject
-from rollout.objects.remote import Bucket
+from rollout.objects.remote import Bucket, require_encrypted
 from rollout.objects.retry import Absent, Operation, Patience, Refused, Transient, Unmet, persist
 from rollout.objects.source import Source
 
@@ -65,11 +65,9 @@ SCOPE = f"{SCOPES}/devstorage.read_write"
 AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 GONE = frozenset({404, 410})
 PRECONDITION_FAILED, OK, RESUME = 412, 200, 308
-NO_ACCESS = (
-    "see the credentials (GOOGLE_APPLICATION_CREDENTIALS, gcloud auth application-default login, or a workload's"
-    " identity) and the bucket's policy"
-)
+NO_ACCESS = "see the credentials (GOOGLE_APPLICATION_CREDENTIALS, gcloud auth application-default login, or a workload's identity) and the bucket's policy"
 KEEPS = "take a bucket without a retention policy or holds: a run deletes what it needs no more"
+KEY_DENIED = "give the storage service agent of the bucket's project roles/cloudkms.cryptoKeyEncrypterDecrypter at the key, enable the key, and name one of the bucket's own location (spec.storage.kmsKey)"
 NO_BUCKET = "make the bucket, or correct its name (spec.storage.uri, --to)"
 
 T = TypeVar("T")
@@ -202,7 +200,7 @@ class GcsRemote:
         )
 
     def _write_whole(self, key: str, data: bytes, tag: str, metadata: dict[str, str]) -> str:
-        blob = self._bucket.blob(self._name(key))
+        blob = self._bucket.blob(self._name(key), kms_key_name=self._place.kms_key)
         blob.metadata = metadata
         _call(
             lambda: blob.upload_from_string(
@@ -214,12 +212,14 @@ class GcsRemote:
                 retry=None,
             )
         )
+        require_encrypted(self._place, is_encrypted=bool(blob.kms_key_name))
         return str(blob.generation)
 
     def _write_chunks(self, key: str, size_bytes: int, body: BinaryIO) -> None:
         metadata = {"crc32c": _crc32c(iter(lambda: body.read(CHUNK_BYTES), b""))}
         body.seek(0)
         query = {"uploadType": "resumable", "name": self._name(key), "ifGenerationMatch": "0"}
+        query |= {"kmsKeyName": self._place.kms_key} if self._place.kms_key else {}
         url = f"{self._endpoint}/upload/storage/v1/b/{quote(self._place.name, safe='')}/o"
         upload = ResumableUpload(f"{url}?{urlencode(query)}", PART_BYTES)
         upload.initiate(self, body, metadata, "application/octet-stream", size_bytes)
@@ -304,24 +304,18 @@ def _connect(bucket: Bucket) -> tuple[AuthorizedSession, storage.Client, str]:
     return session, client, (endpoint or "https://storage.googleapis.com").rstrip("/")
 
 
-Ask = Callable[[str, Mapping[str, Any] | None], bytes]
-"""Calls a service at a URL: GET, or POST where there is a document. Raises Refused, Absent and Transient."""
-
-
-def open_service(scope: str, *, is_anonymous: bool = False) -> Ask:
-    """Another of Google's services, under a scope of its own; its answers as they come. Raises Refused and Transient."""
+def open_service(scope: str, *, is_anonymous: bool = False) -> Callable[..., bytes]:
+    """Asks another of Google's services at a URL, with a document by POST. Both raise Refused, Transient; what is asked Absent, too."""
     with _translated():
         credentials = AnonymousCredentials()
         if not is_anonymous:
             credentials, _ = google.auth.default(scopes=[f"{SCOPES}/{scope}"])
-        session = AuthorizedSession(credentials)
+        request = AuthorizedSession(credentials).request
 
     def ask(url: str, document: Mapping[str, Any] | None = None) -> bytes:
         method = "GET" if document is None else "POST"
         with _translated():
-            answer = session.request(
-                method, url, json=document, timeout=TIMEOUTS, allow_redirects=False
-            )
+            answer = request(method, url, json=document, timeout=TIMEOUTS, allow_redirects=False)
         if not answer.ok:
             raise _translate(answer.status_code, answer.text)
         return answer.content
@@ -389,7 +383,7 @@ def _translate(status: int, message: str) -> Exception:
         return Transient(said)
     if "retention" in message.lower() or "hold" in message.lower().split():
         return Refused(said, KEEPS)
-    return Refused(said, NO_ACCESS)
+    return Refused(said, KEY_DENIED if "kms" in message.lower() else NO_ACCESS)
 
 
 def _short(text: str) -> str:

@@ -20,7 +20,7 @@ from rollout.objects.places import (
     require_folder,
 )
 from rollout.objects.reading import ObjectFiles
-from rollout.objects.remote import Remote, RemoteStore
+from rollout.objects.remote import Bucket, Remote, RemoteStore
 from rollout.seams import ObjectSource, ObjectStore
 from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig, WorkerOrder
@@ -48,7 +48,9 @@ def open_names(config: WorkerOrder) -> NamedObjects:
     if storage.uri is None:
         return FolderObjects(Path(config.layout.objects_dir))
     uri = f"{storage.uri.rstrip('/')}/{config.run.uid}"
-    return open_named(uri, endpoint=storage.endpoint, region=storage.region)
+    return open_named(
+        uri, endpoint=storage.endpoint, region=storage.region, kms_key=storage.kms_key
+    )
 
 
 def open_source(config: WorkerConfig, folder: Path) -> ObjectSource:
@@ -65,8 +67,15 @@ def open_place(storage: Storage, uid: str, folder: Path) -> ObjectStore:
     root = parse_folder(uri)
     if root is not None:
         return FilesystemStore(root / uid)
-    bucket = parse_bucket(f"{uri}/{uid}", endpoint=storage.endpoint, region=storage.region)
-    return RemoteStore(open_bucket(bucket), _cache(storage, folder))
+    bucket = open_bucket(bucket_of(storage, f"{uri}/{uid}"))
+    return RemoteStore(bucket, _cache(storage, folder))
+
+
+def bucket_of(storage: Storage, uri: str) -> Bucket:
+    """A prefix of the bucket as the spec's ``storage`` reaches it. Raises SpecError."""
+    return parse_bucket(
+        uri, endpoint=storage.endpoint, region=storage.region, kms_key=storage.kms_key
+    )
 
 
 def require_place(storage: Storage | None) -> str:
@@ -82,9 +91,7 @@ def require_place(storage: Storage | None) -> str:
         return ""
     if not is_bucket(storage.uri):
         return ""
-    return require_bucket(
-        parse_bucket(storage.uri, endpoint=storage.endpoint, region=storage.region)
-    )
+    return require_bucket(bucket_of(storage, storage.uri))
 
 
 def _served(config: WorkerOrder, role: Role) -> Remote:

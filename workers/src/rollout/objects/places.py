@@ -66,7 +66,13 @@ def parse_folder(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == FOLDER else None
 
 
-def parse_bucket(uri: str, *, endpoint: str | None = None, region: str | None = None) -> Bucket:
+def parse_bucket(
+    uri: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    kms_key: str | None = None,
+) -> Bucket:
     """``scheme://bucket/prefix``. Raises SpecError."""
     parts = urlsplit(uri)
     if parts.scheme not in BUCKETS or not parts.netloc:
@@ -77,6 +83,7 @@ def parse_bucket(uri: str, *, endpoint: str | None = None, region: str | None = 
         prefix=parts.path.strip("/"),
         endpoint=endpoint,
         region=region,
+        kms_key=kms_key,
     )
 
 
@@ -90,13 +97,14 @@ def open_named(
     *,
     endpoint: str | None = None,
     region: str | None = None,
+    kms_key: str | None = None,
     patience: Patience | None = None,
 ) -> NamedObjects:
     """The named objects below ``uri``. Raises SpecError for a place that is not known."""
     folder = parse_folder(uri)
     if folder is not None:
         return FolderObjects(folder)
-    bucket = parse_bucket(uri, endpoint=endpoint, region=region)
+    bucket = parse_bucket(uri, endpoint=endpoint, region=region, kms_key=kms_key)
     return BucketObjects(open_bucket(bucket, patience), patience)
 
 

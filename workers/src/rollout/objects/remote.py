@@ -21,7 +21,15 @@ from rollout.errors import ObjectDamaged, ObjectMissing
 from rollout.objects.bulk import name_parts
 from rollout.objects.cache import Cache, Incoming
 from rollout.objects.reading import parse_name
-from rollout.objects.retry import Absent, Operation, Patience, TransferPace, Transient, persist
+from rollout.objects.retry import (
+    Absent,
+    Operation,
+    Patience,
+    Refused,
+    TransferPace,
+    Transient,
+    persist,
+)
 from rollout.objects.source import FileSource, PartsSource, Source
 
 log = logging.getLogger(__name__)
@@ -39,19 +47,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A place in a bucket. ``prefix`` has no slash at its ends; ``endpoint`` None is the cloud's own."""
+    """A place in a bucket. ``prefix`` has no slash at its ends; ``endpoint`` None is the cloud's own.
+
+    ``kms_key``: the key that encrypts what is written; None: what the bucket says.
+    """
 
     scheme: str
     name: str
     prefix: str
     endpoint: str | None = None
     region: str | None = None
+    kms_key: str | None = None
 
     @property
     def place(self) -> str:
         """Its URI, with the server where it is not the cloud's own; for messages."""
         where = f" at {self.endpoint}" if self.endpoint else ""
         return f"{self.scheme}://{self.name}/{self.prefix}{where}"
+
+
+def require_encrypted(bucket: Bucket, *, is_encrypted: bool) -> None:
+    """Raise Refused where a server does not say that it has used the key that was named: it may know of none."""
+    if bucket.kms_key is not None and not is_encrypted:
+        raise Refused(
+            f"{bucket.place} does not encrypt by the key that is named",
+            "name a server that does (spec.storage.kmsKey), or leave the key out; see to what it has stored",
+        )
 
 
 class Remote(Protocol):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from rollout.errors import SpecError
 from rollout.objects.named.bucket import NamedState, Page
 from rollout.objects.named.contract import NamedEntry, NamedObject
-from rollout.objects.remote import Bucket
+from rollout.objects.remote import Bucket, require_encrypted
 from rollout.objects.retry import Absent, Operation, Patience, Refused, Transient, Unmet, persist
 from rollout.objects.source import Source
 
@@ -51,7 +51,7 @@ MESSAGE_CHARACTERS_MAX = 500
 AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 DAMAGED_ON_THE_WAY = frozenset(
     {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"}
-    | {"RequestTimeout", "IncompleteBody"}
+    | {"RequestTimeout", "IncompleteBody", "KMS.ThrottlingException"}
 )
 PRECONDITION_FAILED, NOT_IMPLEMENTED = 412, 501
 NO_VERSION = "null"
@@ -59,11 +59,16 @@ NO_VERSION = "null"
 WRITER = "rollout-writer"
 """Metadata of a named object: which write it came from."""
 NO_CONDITIONS = "use a server that keeps If-None-Match and If-Match, or another place"
+BY_KMS = "aws:kms"
+KEY_DENIED = "grant it in the identity's policy and the key's (rollout cloud policy --for FILE)"
 NO_ACCESS = "see the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID or a role) and the bucket's policy"
 FIXES = {
     "NoSuchBucket": "make the bucket, or correct its name (spec.storage.uri, --to)",
     "PermanentRedirect": "name the bucket's region (spec.storage.region, --region)",
     "RequestTimeTooSkewed": "set this machine's clock",
+    "KMS.DisabledException": "enable the key (spec.storage.kmsKey, or the bucket's own)",
+    "KMS.NotFoundException": "name a key of the bucket's own region that exists (spec.storage.kmsKey, or the bucket's own)",
+    "KMS.KMSInvalidStateException": "the key is disabled or being deleted: enable it, or name another (spec.storage.kmsKey)",
 }
 UNSET = (trouble.NoCredentialsError, trouble.PartialCredentialsError, trouble.ProfileNotFound)
 
@@ -78,6 +83,7 @@ class S3Remote:
         self._patience = patience or Patience()
         self._client = _connect(bucket)
         self._conditional = {"IfNoneMatch": "*"}
+        self._encrypted = {} if bucket.kms_key is None else _encryption(bucket.kms_key)
 
     @property
     def place(self) -> str:
@@ -157,19 +163,10 @@ class S3Remote:
         """Store while the object is the one of ``tag``; the new tag. Raises Unmet."""
         condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
         try:
-            done = call(
-                lambda: self._client.put_object(
-                    **self._at(key),
-                    Body=data,
-                    ChecksumAlgorithm="SHA256",
-                    ChecksumSHA256=_sha256(iter([data])),
-                    Metadata={WRITER: writer},
-                    **condition,
-                )
-            )
+            checksum = _sha256(iter([data]))
+            return self._put(key, data, checksum, Metadata={WRITER: writer}, **condition)["ETag"]
         except _NotImplemented as error:
             raise Refused(str(error), NO_CONDITIONS) from error
-        return done["ETag"]
 
     def delete_named(self, key: str, tag: str) -> None:
         """Remove the object of ``tag``: looked at first, for servers that delete whatever is there."""
@@ -198,6 +195,9 @@ class S3Remote:
         prefix = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
         return {"Bucket": self._bucket.name, "Key": f"{prefix}{key}"}
 
+    def _require_encrypted(self, answer: Any) -> None:
+        require_encrypted(self._bucket, is_encrypted=answer.get("ServerSideEncryption") == BY_KMS)
+
     def _write(self, key: str, source: Source) -> None:
         with suppress(Unmet):
             if source.size_bytes > MULTIPART_BYTES:
@@ -209,22 +209,26 @@ class S3Remote:
         with source.open() as body:
             checksum = _sha256(iter(lambda: body.read(CHUNK_BYTES), b""))
             body.seek(0)
-            call(
-                lambda: self._client.put_object(
-                    **self._at(key),
-                    Body=body,
-                    ContentLength=source.size_bytes,
-                    ChecksumAlgorithm="SHA256",
-                    ChecksumSHA256=checksum,
-                    **self._conditional,
-                )
-            )
+            size = source.size_bytes
+            self._put(key, body, checksum, ContentLength=size, **self._conditional)
+
+    def _put(self, key: str, body: Any, checksum: str, **options: Any) -> Any:
+        given = {**self._at(key), **self._encrypted, **options, "ChecksumSHA256": checksum}
+        put = self._client.put_object
+        done = call(lambda: put(Body=body, ChecksumAlgorithm="SHA256", **given))
+        self._require_encrypted(done)
+        return done
 
     def _write_parts(self, key: str, source: Source) -> None:
         at = self._at(key)
-        begun = call(lambda: self._client.create_multipart_upload(**at, ChecksumAlgorithm="SHA256"))
+        begun = call(
+            lambda: self._client.create_multipart_upload(
+                **at, ChecksumAlgorithm="SHA256", **self._encrypted
+            )
+        )
         at_upload = {**at, "UploadId": begun["UploadId"]}
         try:
+            self._require_encrypted(begun)
             parts = self._send_parts(at_upload, source)
             call(
                 lambda: self._client.complete_multipart_upload(
@@ -370,7 +374,12 @@ def _translate(error: Any) -> Exception:
         return Absent(said)
     if status in AGAIN or code in DAMAGED_ON_THE_WAY or code == "NoSuchUpload":
         return Transient(said)
-    return Refused(said, NO_ACCESS)
+    return Refused(said, KEY_DENIED if "kms:" in said else NO_ACCESS)
+
+
+def _encryption(key: str) -> dict[str, Any]:
+    """One data key for many objects (a bucket key): KMS is asked, and paid, seldom."""
+    return {"ServerSideEncryption": BY_KMS, "SSEKMSKeyId": key, "BucketKeyEnabled": True}
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ _LIMITS_OF_LOOPS = (
     *("mismatch_kl_warn", "mismatch_kl_stop", "retokenised_warn", "retokenised_stop"),
     "reward_divergence",
 )
-_PLACES = ("uri", "endpoint", "region", "cache_size")
+_PLACES = ("uri", "endpoint", "region", "kms_key", "cache_size")
 
 
 def a_service_is_one_process(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:

@@ -255,7 +255,8 @@ def _of_manifest(manifest: str) -> Asked:
         )
     place = None
     if named:
-        place = Target(uri=named[0].uri or "", endpoint=named[0].endpoint, region=named[0].region)
+        found = named[0].model_dump(include={"uri", "endpoint", "region", "kms_key"}, by_alias=False)
+        place = Target(**found)
     return Asked(place=place, events=tuple(events.values()))
 
 

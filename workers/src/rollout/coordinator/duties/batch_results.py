@@ -203,8 +203,11 @@ def open_results_bucket(config: WorkerConfig) -> BucketFiles | None:
     uri, storage = results_bucket(config), config.spec.storage
     if uri is None:
         return None
-    endpoint, region = (None, None) if storage is None else (storage.endpoint, storage.region)
-    return open_bucket_files(uri, endpoint=endpoint, region=region)
+    if storage is None:
+        return open_bucket_files(uri, endpoint=None, region=None)
+    return open_bucket_files(
+        uri, endpoint=storage.endpoint, region=storage.region, kms_key=storage.kms_key
+    )
 
 
 def build_results_writer(config: WorkerConfig, rows: BatchRows) -> BatchWriter:

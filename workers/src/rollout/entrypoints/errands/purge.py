@@ -50,7 +50,10 @@ def open_snapshot_place(order: PurgeOrder) -> SnapshotPlace:
     if storage.uri is None:
         raise SpecError("storage.uri is not set: a snapshot on a run's volume is not purged")
     named = open_named(
-        f"{storage.uri.rstrip('/')}/{uid}", endpoint=storage.endpoint, region=storage.region
+        f"{storage.uri.rstrip('/')}/{uid}",
+        endpoint=storage.endpoint,
+        region=storage.region,
+        kms_key=storage.kms_key,
     )
     folder: Path = scratch_dir() / "purge"
     return SnapshotPlace(store=open_place(storage, uid, folder), named=named)

@@ -59,8 +59,11 @@ def _open(uri: str, spec: RolloutRunSpec) -> BucketFiles:
     """The objects' own server is meant where it is one of the same kind of bucket."""
     storage = spec.storage
     same = storage is not None and urlsplit(storage.uri or "").scheme == urlsplit(uri).scheme
-    endpoint, region = (storage.endpoint, storage.region) if storage and same else (None, None)
-    return open_bucket_files(uri, endpoint=endpoint, region=region)
+    if storage is None or not same:
+        return open_bucket_files(uri, endpoint=None, region=None)
+    return open_bucket_files(
+        uri, endpoint=storage.endpoint, region=storage.region, kms_key=storage.kms_key
+    )
 
 
 def _folder_of(uri: str) -> Path:

@@ -127,7 +127,7 @@ def place_of_run(run: RunDir) -> KnownPlace:
     if storage is None or storage.uri is None:
         return _folder(run.objects, run.name, run)
     uri = f"{storage.uri.rstrip('/')}/{config.run.uid}"
-    return _at_uri(uri, storage.endpoint, storage.region, run)
+    return _at_uri(uri, storage.endpoint, storage.region, run, storage.kms_key)
 
 
 def open_object_path(where: WhereToLook, *, must_exist: bool) -> KnownPlace:
@@ -147,18 +147,24 @@ def open_object_path(where: WhereToLook, *, must_exist: bool) -> KnownPlace:
     return _folder(folder, folder.name, owner if owned else None)
 
 
-def _at_uri(uri: str, endpoint: str | None, region: str | None, run: RunDir | None) -> KnownPlace:
+def _at_uri(
+    uri: str,
+    endpoint: str | None,
+    region: str | None,
+    run: RunDir | None,
+    kms_key: str | None = None,
+) -> KnownPlace:
     folder = parse_folder(uri)
     if folder is not None:
         return _folder(folder, folder.name, run)
-    bucket = parse_bucket(uri, endpoint=endpoint, region=region)
+    bucket = parse_bucket(uri, endpoint=endpoint, region=region, kms_key=kms_key)
     if not bucket.prefix:
         raise SpecError(f"{uri}: expected a prefix after the bucket, such as {uri}/snapshots")
     store = RemoteStore(open_bucket(bucket), Cache(scratch_dir() / "snapshots"))
     return KnownPlace(
         where=uri,
         uid=uri.rpartition("/")[2],
-        named=open_named(uri, endpoint=endpoint, region=region),
+        named=open_named(uri, endpoint=endpoint, region=region, kms_key=kms_key),
         source=store,
         open_store=lambda: store,
         run=run,
