@@ -31,13 +31,13 @@ class Refusal:
 class FakeCloud:
     """What the server holds, and what it refuses, by method or action. ``skew``: seconds of its clock.
 
-    ``answers``: what it says to an action of Amazon's that is not STS's, or to the end of a path of Google's.
+    ``answers``: what it says to a method, to an action of Amazon's, or to the end of a path of Google's; a list is said in its order.
     """
 
     url: str = ""
     refusals: dict[str, Refusal] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
-    answers: dict[str, bytes] = field(default_factory=dict)
+    answers: dict[str, bytes | list[bytes]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
     skew: float = 0.0
     date: bool = True
@@ -65,6 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(refusal, is_form=bool(form), is_json=target is not None)
         elif name in self.cloud.answers:
             answer = self.cloud.answers[name]
+            answer = answer.pop(0) if isinstance(answer, list) else answer
             kind = "text/xml" if answer.startswith(b"<") else "application/json"
             self._say(200, answer, kind)
         elif form:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.cloud import prices
 from rollout.cli.doctor import print_finding
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
 from rollout.cli.snapshot.options import EndpointOption, RegionOption
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from rollout.doctor.judge import Diagnosis
     from rollout_api.fields.event_targets import EventTarget
 
-app = typer.Typer(help="Buckets and identities of clouds.", no_args_is_help=True)
+app = typer.Typer(help="Buckets, identities and prices of clouds.", no_args_is_help=True)
+app.add_typer(prices.app, name="prices")
 
 
 class RoleOption(StrEnum):
