@@ -98,6 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
             said = {"__type": f"com.amazonaws#{refusal.code}", "message": refusal.said}
             self._say(refusal.status, json.dumps(said).encode(), "application/x-amz-json-1.0")
             return
+        if refusal.code == "oauth":
+            said = {"error": "invalid_grant", "error_description": refusal.said}
+            self._say(refusal.status, json.dumps(said).encode(), "application/json")
+            return
         if refusal.code == "google":
             said = {"error": {"code": refusal.status, "message": refusal.said, "errors": []}}
             self._say(refusal.status, json.dumps(said).encode(), "application/json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from clouds_kit import Refusal
 
 from rollout.clouds.contract import BucketPlace, Trouble, read_trouble
 from rollout.clouds.diagnosing import Target, diagnose
@@ -16,28 +15,6 @@ PLACE = BucketPlace(bucket="runs", prefix="team/research")
 def look(cloud, environ=None, role="learner"):
     target = Target(uri="gs://runs/team/research", endpoint=cloud.url)
     return {one.name: one for one in diagnose(target, role, environ or {})}
-
-
-@pytest.mark.parametrize(
-    ("status", "said", "words"),
-    [
-        (403, "x@p.iam.gserviceaccount.com does not have storage.objects.create access to the Google Cloud Storage object.", ["storage.objects.create", "startsWith('projects/_/buckets/runs/objects/team/research/')"]),
-        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", ["perimeter"]),
-        (403, "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage service account has been authorized", ["cryptoKeyEncrypterDecrypter"]),
-        (400, "Cloud KMS key version is not enabled, current state is: DISABLED.", ["enable the key's primary version"]),
-        (400, "Bucket location and Cloud KMS key location are not compatible.", ["of the bucket's own location"]),
-        (403, "The billing account for the owning project is disabled", ["billing"]),
-        (400, "Bucket is a requester pays bucket but no user project provided.", ["requester-pays"]),
-        (403, "Request had insufficient authentication scopes.", ["scope cloud-platform"]),
-        (404, "The specified bucket does not exist.", ["make the bucket"]),
-    ],
-)  # fmt: skip
-def test_what_google_refuses_is_named_with_what_ends_it(cloud, status, said, words):
-    cloud.refusals["GET"] = Refusal(status, "google", said)
-    found = look(cloud)["look for"]
-    assert found.state == "broken"
-    for word in words:
-        assert word in found.fix
 
 
 @pytest.mark.parametrize(

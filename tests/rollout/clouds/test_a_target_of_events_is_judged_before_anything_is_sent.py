@@ -16,10 +16,8 @@ from rollout.events import asking, senders
 from rollout_api.fields.event_targets import parse_event_target
 
 SQS = "sqs://eu-central-1/111122223333/runs"
-FOREIGN = "sqs://eu-central-1/999999999999/runs"
 SNS = "sns://eu-central-1/111122223333/runs"
 PUBSUB = "pubsub://a-project/runs"
-KEY = "arn:aws:kms:eu-central-1:111122223333:key/one"
 ENTRY = {"Id": "doctor", "Code": "InvalidParameterValue", "SenderFault": True, "Message": "no"}
 MAY = {
     "SendMessageBatch": json.dumps({"Successful": [], "Failed": [ENTRY]}).encode(),
@@ -54,38 +52,6 @@ def test_a_target_that_may_be_sent_to_is_well(look, cloud, uri):
     assert {one.state for one in found.values()} == {"ok"}
     assert found["send"].found == "permitted"
     assert not any("publish" in one or "SendMessage " in one for one in cloud.seen)
-
-
-DENIED = "User: arn:aws:sts::111122223333:assumed-role/x/y is not authorized to perform: {} on resource: {}"
-
-
-@pytest.mark.parametrize(
-    ("uri", "refusals", "words"),
-    [
-        (SQS, {"SendMessageBatch": Refusal(403, "AccessDeniedException", DENIED.format("sqs:SendMessage", "arn:aws:sqs:eu-central-1:111122223333:runs"))}, ['"Action": ["sqs:SendMessage"]', '"arn:aws:sqs:eu-central-1:111122223333:runs"']),
-        (FOREIGN, {"SendMessageBatch": Refusal(403, "AccessDenied")}, ["sqs:SendMessage", "the queue's own policy"]),
-        (SQS, {"SendMessageBatch": Refusal(403, "AccessDenied", DENIED.format("sqs:SendMessage", "x with an explicit deny in a service control policy"))}, ["no grant helps"]),
-        (SQS, {"SendMessageBatch": Refusal(400, "QueueDoesNotExist", "The specified queue does not exist.")}, ["make the queue runs in eu-central-1 of the account 111122223333"]),
-        (SQS, {"SendMessageBatch": Refusal(400, "KmsDisabled", "is disabled")}, ["enable the KMS key of the queue"]),
-        (SQS, {"SendMessageBatch": Refusal(400, "KmsNotFound", "Invalid keyId")}, ["does not exist"]),
-        (SQS, {"SendMessageBatch": Refusal(400, "KmsInvalidState", "pending deletion")}, ["being deleted"]),
-        (SQS, {"SendMessageBatch": Refusal(400, "KmsAccessDenied", DENIED.format("kms:GenerateDataKey", KEY))}, ["kms:GenerateDataKey", KEY, "and the key's"]),
-        (SQS, {"SendMessageBatch": Refusal(403, "SignatureDoesNotMatch")}, ["AWS_SECRET_ACCESS_KEY"]),
-        (SQS, {"GetCallerIdentity": Refusal(403, "ExpiredToken")}, ["sign in again"]),
-        (SNS, {"PublishBatch": Refusal(403, "AuthorizationError", DENIED.format("SNS:Publish", "arn:aws:sns:eu-central-1:111122223333:runs"))}, ['"Action": ["sns:Publish"]']),
-        (SNS, {"PublishBatch": Refusal(404, "NotFound", "Topic does not exist")}, ["make the topic runs in eu-central-1"]),
-        (SNS, {"PublishBatch": Refusal(400, "KMSAccessDenied", DENIED.format("kms:Decrypt", KEY))}, ["kms:Decrypt", KEY]),
-        (PUBSUB, {"testIamPermissions": Refusal(404, "google", "Resource not found (resource=runs).")}, ["make the topic runs in the project a-project"]),
-        (PUBSUB, {"testIamPermissions": Refusal(403, "google", "Cloud Pub/Sub API has not been used in project 1 before or it is disabled.")}, ["gcloud services enable pubsub.googleapis.com"]),
-        (PUBSUB, {"testIamPermissions": Refusal(403, "google", "Request had insufficient authentication scopes.")}, ["scope cloud-platform"]),
-        (PUBSUB, {"testIamPermissions": Refusal(403, "google", "User not authorized to perform this action.")}, ["roles/pubsub.publisher", "projects/a-project/topics/runs"]),
-    ],
-)  # fmt: skip
-def test_what_refuses_is_named_with_the_policy_that_grants_it(look, uri, refusals, words):
-    [found] = [one for one in look(uri, refusals).values() if one.state == "broken"]
-    assert found.costs == targets.COSTS
-    for word in words:
-        assert word in found.fix
 
 
 def test_a_topic_that_may_not_be_published_to_is_told_by_what_one_may(look, cloud):

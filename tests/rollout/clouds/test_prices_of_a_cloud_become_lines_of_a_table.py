@@ -22,7 +22,12 @@ NODE = "p5.48xlarge"
 def product(price="98.3200000000", unit="Hrs", currency="USD", **attributes):
     """A document of the price list, in the parts that AWS's reference shows."""
     shown = {"instanceType": NODE, "vcpu": "192", "memory": "2,048 GiB", "gpu": "8", **attributes}
-    dimension = {"unit": unit, "pricePerUnit": {currency: price}, "beginRange": "0", "endRange": "Inf"}
+    dimension = {
+        "unit": unit,
+        "pricePerUnit": {currency: price},
+        "beginRange": "0",
+        "endRange": "Inf",
+    }
     term = {"effectiveDate": "2026-11-01T00:00:00Z", "priceDimensions": {"A.B.C": dimension}}
     return json.dumps(
         {
@@ -35,7 +40,10 @@ def product(price="98.3200000000", unit="Hrs", currency="USD", **attributes):
 
 
 def sku(description, nanos=31_611_000, usage="OnDemand", unit="h", region="europe-west3", tiers=1):
-    rate = {"startUsageAmount": 0, "unitPrice": {"currencyCode": "EUR", "units": "0", "nanos": nanos}}
+    rate = {
+        "startUsageAmount": 0,
+        "unitPrice": {"currencyCode": "EUR", "units": "0", "nanos": nanos},
+    }
     expression = {"usageUnit": unit, "displayQuantity": 1, "tieredRates": [rate] * tiers}
     return {
         "name": "services/6F81-5844-456A/skus/1",
@@ -52,7 +60,9 @@ SKUS = [
     sku("N2 Instance Core running in Zurich", region="europe-west6"),
     sku("N2 Custom Instance Core running in Frankfurt", 9),
     sku("Spot Preemptible N2 Instance Core running in Frankfurt", 7_650_000, "Preemptible"),
-    sku("Spot Preemptible N2 Instance Ram running in Frankfurt", 1_026_000, "Preemptible", "GiBy.h"),
+    sku(
+        "Spot Preemptible N2 Instance Ram running in Frankfurt", 1_026_000, "Preemptible", "GiBy.h"
+    ),
     sku("Nvidia Tesla T4 GPU running in Frankfurt", 410_000_000),
 ]
 SPOT = b"""<DescribeSpotPriceHistoryResponse><spotPriceHistorySet>
@@ -126,11 +136,24 @@ def test_a_node_has_the_price_and_the_size_that_the_list_says(amazon):
 
 def test_spot_is_the_dearest_zones_newest(amazon):
     table = load_table("prices", ask_aws("--spot").stdout)
-    assert [(one.capacity, one.per_hour) for one in table.prices] == [(None, "98.32"), ("Spot", "40.25")]
+    assert [(one.capacity, one.per_hour) for one in table.prices] == [
+        (None, "98.32"),
+        ("Spot", "40.25"),
+    ]
 
 
 def test_a_family_has_the_prices_of_cores_memory_and_devices(google):
-    said = ask("gcp", "--region", "europe-west3", "--family", "N2", "--gpu", "Nvidia Tesla T4", "--currency", "EUR")
+    said = ask(
+        "gcp",
+        "--region",
+        "europe-west3",
+        "--family",
+        "N2",
+        "--gpu",
+        "Nvidia Tesla T4",
+        "--currency",
+        "EUR",
+    )
     assert said.exit_code == 0, said.output
     found = {one.resource: one.per_hour for one in load_table("prices", said.stdout).prices}
     assert found == {"cpu": "0.031611", "memory": "0.004237", "nvidia.com/gpu": "0.41"}
@@ -138,7 +161,9 @@ def test_a_family_has_the_prices_of_cores_memory_and_devices(google):
 
 def test_spot_prices_of_google_stand_beside_the_others(google):
     said = ask("gcp", "--region", "europe-west3", "--family", "N2", "--currency", "EUR", "--spot")
-    found = [(one.resource, one.capacity, one.per_hour) for one in load_table("p", said.stdout).prices]
+    found = [
+        (one.resource, one.capacity, one.per_hour) for one in load_table("p", said.stdout).prices
+    ]
     assert ("cpu", "Spot", "0.00765") in found
     assert len(found) == 4
 
@@ -163,7 +188,11 @@ def test_a_table_keeps_all_that_it_has_and_takes_what_is_new_once(amazon, tmp_pa
 
     amazon.answers["GetProducts"] = listed(product("95.00"))
     assert ask_aws("--to", str(path), "--from", "2099-01-01").exit_code == 0
-    assert [one.per_hour for one in load_table("p", path.read_text()).prices] == ["0.35", "98.32", "95"]
+    assert [one.per_hour for one in load_table("p", path.read_text()).prices] == [
+        "0.35",
+        "98.32",
+        "95",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +244,10 @@ def test_what_the_list_does_not_say_plainly_is_refused(documents, words):
         ([], "no price"),
         ([sku("N2 Instance Core running in F", unit="mo")], "expected one by h"),
         ([sku("N2 Instance Core running in F", tiers=2)], "in 2 tiers"),
-        ([sku("N2 Instance Core running in F"), sku("N2 Instance Core running in F", 1)], "2 prices"),
+        (
+            [sku("N2 Instance Core running in F"), sku("N2 Instance Core running in F", 1)],
+            "2 prices",
+        ),
     ],
 )
 def test_what_the_catalogue_does_not_say_plainly_is_refused(skus, words):

@@ -149,7 +149,9 @@ def test_a_runs_own_key_is_in_its_policy():
     statement = policies.s3_policy(keyed, "learner")["Statement"][-1]
     assert statement["Resource"] == key
     assert statement["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
-    google = BucketPlace(bucket="runs", prefix="team", kms_key="projects/p/locations/eu/keyRings/r/cryptoKeys/k")
+    google = BucketPlace(
+        bucket="runs", prefix="team", kms_key="projects/p/locations/eu/keyRings/r/cryptoKeys/k"
+    )
     binding = policies.gcs_policy(google, "actor")["bindings"][-1]
     assert binding["kmsKey"] == google.kms_key
     assert "gs-project-accounts" in binding["member"]

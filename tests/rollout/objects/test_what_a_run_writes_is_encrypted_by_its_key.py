@@ -96,7 +96,7 @@ def test_a_key_of_amazons_that_cannot_be_used_is_named_with_its_fix(
 
 
 def test_a_key_of_googles_that_may_not_be_used_is_named_with_its_fix(google, google_bucket):
-    with pytest.raises(PlaceUnreachable, match="write.*cryptoKeyEncrypterDecrypter"):
+    with pytest.raises(PlaceUnreachable, match=r"write.*cryptoKeyEncrypterDecrypter"):
         require_place(storage(f"gs://{google_bucket}/team", google.url, GOOGLE_KEY))
 
 
@@ -109,6 +109,7 @@ def test_a_server_that_knows_no_keys_is_refused_and_never_taken_for_encrypted(
         require_place(place)
     with pytest.raises(StoreError, match="does not encrypt by the key"):
         open_place(place, "uid-1", tmp_path).put(b"weights")
+    assert google.names(google_bucket) == []
 
 
 @pytest.mark.process
@@ -122,3 +123,4 @@ def test_a_server_of_s3s_protocol_that_knows_no_keys_is_refused(s3_endpoint, buc
         proxy.next(forgets, "PUT", times=9)
         with pytest.raises(PlaceUnreachable, match="does not encrypt by the key"):
             require_place(storage(f"s3://{bucket}/team", proxy.url, AMAZON_KEY))
+    assert "Contents" not in kit.s3_client(s3_endpoint).list_objects_v2(Bucket=bucket)

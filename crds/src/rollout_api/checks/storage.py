@@ -110,16 +110,16 @@ def outputs_are_encrypted_too(spec: RolloutRunSpec, _: Facts) -> Iterator[Proble
     storage = spec.storage
     if storage is None or storage.kms_key is None or storage.uri is None:
         return
-    kind = storage.uri.partition("://")[0]
+    kind = f"{storage.uri.partition('://')[0]}://"
     outputs = {
         "spec.train.output.uri": spec.train.output if spec.train else None,
         "spec.infer.output.uri": spec.infer.output if spec.infer else None,
     }
     for field, output in outputs.items():
-        if output is not None and output.uri.startswith(_BUCKETS):
-            if not output.uri.startswith(f"{kind}://"):
-                fix = f"name a place at {kind}://, or leave storage.kmsKey out"
-                yield not_supported(field, "an output that storage.kmsKey cannot encrypt", fix)
+        to = "" if output is None else output.uri
+        if to.startswith(_BUCKETS) and not to.startswith(kind):
+            fix = f"name a place at {kind}, or leave storage.kmsKey out"
+            yield not_supported(field, "an output that storage.kmsKey cannot encrypt", fix)
 
 
 def folder_is_shared(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:

@@ -9,7 +9,6 @@ from rollout_api.v1alpha1.common import NameRef
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods.pods import Quantity
 
-
 KmsKey = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 """Name of a key in a cloud's key management service."""
 

@@ -35,12 +35,12 @@ def ask_amazon(
 ) -> tuple[Quote, ...]:
     """Prices of types of EC2's there: on demand, with ``spot`` of Spot capacity, too. Raises SpecError and PlaceUnreachable."""
     if len(instance_types) > TYPES_MAX:
-        raise SpecError(f"{len(instance_types)} instance types at once, expected {TYPES_MAX} at most")
+        raise SpecError(
+            f"{len(instance_types)} instance types at once, expected {TYPES_MAX} at most"
+        )
     if spot and currency != "USD":
         raise SpecError("--spot: EC2 tells Spot prices in USD alone")
-    quotes = [
-        read_products(_products(region, one), one, currency) for one in instance_types
-    ]
+    quotes = [read_products(_products(region, one), one, currency) for one in instance_types]
     quotes += [read_spot(_spot_prices(region, one), one) for one in instance_types if spot]
     return tuple(quotes)
 

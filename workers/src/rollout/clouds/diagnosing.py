@@ -180,4 +180,3 @@ def _try(step: ProbeStep) -> Trouble | None:
         else:
             return None
     return trouble
-

@@ -281,7 +281,9 @@ def add_quotes(name: str, text: str, currency: str, lines: str, number: int) -> 
     try:
         after = load_table(name, whole)
     except SpecError as error:
-        fix = "prices has to be its last key; or print the lines with --to - and put them in by hand"
+        fix = (
+            "prices has to be its last key; or print the lines with --to - and put them in by hand"
+        )
         raise SpecError(f"{error} (with the new lines: {fix})") from error
     assert len(after.prices) == number
     return whole

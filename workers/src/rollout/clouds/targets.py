@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from rollout.clouds.amazon import DENIED, DENIALS, FIXES, NO_CREDENTIALS, Amazon
+from rollout.clouds.amazon import DENIALS, DENIED, FIXES, NO_CREDENTIALS, Amazon
 from rollout.clouds.contract import BucketPlace, Cloud, Explained, Trouble, read_trouble
 from rollout.clouds.google import FORBIDDEN, Google
 from rollout.clouds.policies import KMS_ACTIONS, events_policy
@@ -142,7 +142,9 @@ def _explain_pubsub(target: EventTarget, trouble: Trouble) -> str:
     if trouble.is_absent or trouble.status == 404:
         return f"make the topic {target.name} in the project {target.owner}, or correct {FIELD}"
     if "has not been used in project" in said or "service_disabled" in said:
-        return f"enable the API: gcloud services enable pubsub.googleapis.com --project {target.owner}"
+        return (
+            f"enable the API: gcloud services enable pubsub.googleapis.com --project {target.owner}"
+        )
     if not trouble.status and not trouble.is_refused:
         return EGRESS
     told = Google({}).explain(trouble, "", NOWHERE).fix

@@ -212,7 +212,8 @@ class GcsRemote:
                 retry=None,
             )
         )
-        require_encrypted(self._place, is_encrypted=bool(blob.kms_key_name))
+        kept = bool(blob.kms_key_name)
+        require_encrypted(self._place, is_encrypted=kept, remove=lambda: self.delete(key))
         return str(blob.generation)
 
     def _write_chunks(self, key: str, size_bytes: int, body: BinaryIO) -> None:

@@ -66,12 +66,19 @@ class Bucket:
         return f"{self.scheme}://{self.name}/{self.prefix}{where}"
 
 
-def require_encrypted(bucket: Bucket, *, is_encrypted: bool) -> None:
-    """Raise Refused where a server does not say that it has used the key that was named: it may know of none."""
+def require_encrypted(
+    bucket: Bucket, *, is_encrypted: bool, remove: Callable[[], None] | None = None
+) -> None:
+    """Raise Refused where a server does not say that it has used the key that was named: it may know of none.
+
+    ``remove`` takes away what it has kept in the plain.
+    """
     if bucket.kms_key is not None and not is_encrypted:
+        if remove is not None:
+            remove()
         raise Refused(
             f"{bucket.place} does not encrypt by the key that is named",
-            "name a server that does (spec.storage.kmsKey), or leave the key out; see to what it has stored",
+            "name a server that does (spec.storage.kmsKey), or leave the key out",
         )
 
 

@@ -195,8 +195,9 @@ class S3Remote:
         prefix = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
         return {"Bucket": self._bucket.name, "Key": f"{prefix}{key}"}
 
-    def _require_encrypted(self, answer: Any) -> None:
-        require_encrypted(self._bucket, is_encrypted=answer.get("ServerSideEncryption") == BY_KMS)
+    def _require_encrypted(self, answer: Any, remove: Callable[[], None] | None = None) -> None:
+        is_encrypted = answer.get("ServerSideEncryption") == BY_KMS
+        require_encrypted(self._bucket, is_encrypted=is_encrypted, remove=remove)
 
     def _write(self, key: str, source: Source) -> None:
         with suppress(Unmet):
@@ -216,7 +217,7 @@ class S3Remote:
         given = {**self._at(key), **self._encrypted, **options, "ChecksumSHA256": checksum}
         put = self._client.put_object
         done = call(lambda: put(Body=body, ChecksumAlgorithm="SHA256", **given))
-        self._require_encrypted(done)
+        self._require_encrypted(done, lambda: self.delete(key))
         return done
 
     def _write_parts(self, key: str, source: Source) -> None:

@@ -248,7 +248,9 @@ def _of_manifest(manifest: str) -> Asked:
     specs = [one.data.get("spec") or {} for one in documents]
     storages = [Storage.model_validate(one["storage"]) for one in specs if one.get("storage")]
     named = list({one.uri: one for one in storages if one.uri is not None}.values())
-    tracking = [Tracking.model_validate(one) for spec in specs for one in spec.get("tracking") or ()]
+    tracking = [
+        Tracking.model_validate(one) for spec in specs for one in spec.get("tracking") or ()
+    ]
     events = {target.uri: target for _, target in find_targets(tracking)}
     if len(named) > 1 or not (named or events):
         raise SpecError(
@@ -257,7 +259,9 @@ def _of_manifest(manifest: str) -> Asked:
         )
     place = None
     if named:
-        found = named[0].model_dump(include={"uri", "endpoint", "region", "kms_key"}, by_alias=False)
+        found = named[0].model_dump(
+            include={"uri", "endpoint", "region", "kms_key"}, by_alias=False
+        )
         place = Target(**found)
     return Asked(place=place, events=tuple(events.values()))
 

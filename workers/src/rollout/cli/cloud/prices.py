@@ -19,16 +19,22 @@ app = typer.Typer(
     help="Prices of clouds' catalogues, for the table of rollout cost.", no_args_is_help=True
 )
 PRINTED = "-"
-Region = Annotated[str, typer.Option("--region", help="Where the nodes are, as the cloud calls it.")]
+Region = Annotated[
+    str, typer.Option("--region", help="Where the nodes are, as the cloud calls it.")
+]
 Currency = Annotated[str, typer.Option("--currency", help="Code of ISO 4217.")]
 Spot = Annotated[bool, typer.Option("--spot", help="Prices of Spot capacity, too.")]
 Since = Annotated[
     datetime | None,
-    typer.Option("--from", help="The first day on which they hold. Unset: today.", formats=["%Y-%m-%d"]),
+    typer.Option(
+        "--from", help="The first day on which they hold. Unset: today.", formats=["%Y-%m-%d"]
+    ),
 ]
 To = Annotated[
     str,
-    typer.Option("--to", help="The table, which keeps all that it has; - prints the lines.", metavar="FILE"),
+    typer.Option(
+        "--to", help="The table, which keeps all that it has; - prints the lines.", metavar="FILE"
+    ),
 ]
 
 
@@ -37,7 +43,8 @@ def aws(
     *,
     region: Region,
     instance_type: Annotated[
-        list[str], typer.Option("--instance-type", help="A type of EC2's; may be given several times.")
+        list[str],
+        typer.Option("--instance-type", help="A type of EC2's; may be given several times."),
     ],
     currency: Currency = "USD",
     spot: Spot = False,
@@ -61,11 +68,14 @@ def gcp(
     *,
     region: Region,
     family: Annotated[
-        str, typer.Option("--family", help="A family of machines as the catalogue writes it: N2, A2.")
+        str,
+        typer.Option("--family", help="A family of machines as the catalogue writes it: N2, A2."),
     ],
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", help="A device as the catalogue writes it: 'Nvidia Tesla A100 80GB'."),
+        typer.Option(
+            "--gpu", help="A device as the catalogue writes it: 'Nvidia Tesla A100 80GB'."
+        ),
     ] = None,
     currency: Currency = "USD",
     spot: Spot = False,
@@ -109,7 +119,9 @@ def _keep(
         replace_text(Path(to), whole)
     except OSError as error:
         raise SpecError(f"--to {to}: {error}") from error
-    print_note(f"{to}: {len(new)} prices from {first.isoformat()} on; {len(quotes) - len(new)} were there")
+    print_note(
+        f"{to}: {len(new)} prices from {first.isoformat()} on; {len(quotes) - len(new)} were there"
+    )
 
 
 def _read(path: Path) -> str:
@@ -120,7 +132,9 @@ def _read(path: Path) -> str:
         return ""
     try:
         if path.stat().st_size > TABLE_BYTES_MAX:
-            raise SpecError(f"--to {path}: more than {TABLE_BYTES_MAX} bytes: that is no table of prices")
+            raise SpecError(
+                f"--to {path}: more than {TABLE_BYTES_MAX} bytes: that is no table of prices"
+            )
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"--to {path}: {error}") from error
