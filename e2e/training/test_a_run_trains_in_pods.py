@@ -115,6 +115,12 @@ def test_the_run_finishes_and_succeeds(seen: Seen):
     assert seen.result.outcome == "Succeeded"
 
 
+def test_what_its_pods_were_there_for_is_told_with_its_end(seen: Seen):
+    used = seen.run["status"]["progress"]["usage"]
+    assert {one["role"] for one in used} == {"Coordinator", "Learner", "Actor"}
+    assert all(one["milliseconds"] > 0 and one["requests"] for one in used)
+
+
 def test_the_coordinator_tells_of_its_progress_under_its_own_name(seen: Seen):
     progress = seen.run["status"]["progress"]
     assert (progress["step"], progress["outcome"]["kind"]) == (STEPS, "Succeeded")
