@@ -15,7 +15,7 @@ from rollout.clouds.reaching import broken, judge_server
 from rollout.doctor.judge import Diagnosis
 from rollout.errors import SpecError
 from rollout.events import asking
-from rollout.events.asking import Asked
+from rollout.events.asking import SendAnswer
 from rollout.events.senders import is_emulated, require_client
 from rollout.objects.retry import Absent, Refused, Transient
 from rollout_api.fields.event_targets import EventTarget
@@ -107,7 +107,7 @@ def _judge_sending(target: EventTarget, identity: str, *, sends: bool) -> Diagno
     return _judge_answer(target, asked)
 
 
-def _judge_answer(target: EventTarget, asked: Asked) -> Diagnosis:
+def _judge_answer(target: EventTarget, asked: SendAnswer) -> Diagnosis:
     if asked.state == "may_not":
         found = "not permitted, or no such topic"
         fix = f"make the topic where there is none; {_grant(target)}"

@@ -29,14 +29,14 @@ INVALID = ("InvalidParameter", "InvalidParameterValue", "MissingParameter", "Val
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SendAnswer:
     """``may``: it can be sent to; ``may_not``: it cannot; ``unsaid``: it does not say; ``sent``: it has taken a message."""
 
     state: Literal["may", "may_not", "unsaid", "sent"]
     said: str = ""
 
 
-def ask(target: EventTarget) -> Asked:
+def ask(target: EventTarget) -> SendAnswer:
     """Ask without sending. Raises SpecError, Refused, Absent and Transient."""
     if target.service == "pubsub":
         return _ask_pubsub(target)
@@ -44,27 +44,27 @@ def ask(target: EventTarget) -> Asked:
         answer = _send_none(target)
     except Refused as error:
         if any(f" {code}:" in str(error) for code in INVALID):
-            return Asked(state="unsaid", said=str(error))
+            return SendAnswer(state="unsaid", said=str(error))
         raise
     return read_batch(answer)
 
 
-def read_batch(answer: Mapping[str, Any]) -> Asked:
+def read_batch(answer: Mapping[str, Any]) -> SendAnswer:
     """What the answer to a batch of one message that cannot be taken means."""
     failed: Sequence[Mapping[str, Any]] = answer.get("Failed") or ()
     if answer.get("Successful"):
-        return Asked(state="sent", said=f"a message of type {EVENT_TYPE} was taken")
+        return SendAnswer(state="sent", said=f"a message of type {EVENT_TYPE} was taken")
     if failed and failed[0].get("SenderFault"):
-        return Asked(state="may")
+        return SendAnswer(state="may")
     said = f"{failed[0].get('Code')}: {failed[0].get('Message')}" if failed else "an empty answer"
-    return Asked(state="unsaid", said=said)
+    return SendAnswer(state="unsaid", said=said)
 
 
-def send(target: EventTarget) -> Asked:
+def send(target: EventTarget) -> SendAnswer:
     """Send one event of a type of its own. Raises SpecError, Refused, Absent and Transient."""
     ident = f"doctor/{datetime.now(UTC).isoformat()}"
     open_sender(target)(ident, "doctor", write_asking(ident))
-    return Asked(state="sent", said=f"an event of type {EVENT_TYPE} was taken")
+    return SendAnswer(state="sent", said=f"an event of type {EVENT_TYPE} was taken")
 
 
 def write_asking(ident: str) -> str:
@@ -112,7 +112,7 @@ class _Permitted(msgspec.Struct):
     permissions: list[str] = []
 
 
-def _ask_pubsub(target: EventTarget) -> Asked:
+def _ask_pubsub(target: EventTarget) -> SendAnswer:
     """``testIamPermissions`` needs no right; of a topic that does not exist it says that one may do nothing."""
     from rollout.objects import gcs
 
@@ -121,5 +121,5 @@ def _ask_pubsub(target: EventTarget) -> Asked:
         said = ask(f"{topic_url(target)}:testIamPermissions", {"permissions": [PUBLISH]})
         granted = msgspec.json.decode(said, type=_Permitted).permissions
     except (msgspec.MsgspecError, RecursionError) as error:
-        return Asked(state="unsaid", said=f"no answer of Pub/Sub's: {error}"[:200])
-    return Asked(state="may" if PUBLISH in granted else "may_not")
+        return SendAnswer(state="unsaid", said=f"no answer of Pub/Sub's: {error}"[:200])
+    return SendAnswer(state="may" if PUBLISH in granted else "may_not")

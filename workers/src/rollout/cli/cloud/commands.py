@@ -70,7 +70,7 @@ SendOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NamedPlaces:
     """What a command is asked about: a place of objects, and targets of events."""
 
     place: Target | None = None
@@ -157,7 +157,7 @@ def policy(
 
 
 def _diagnose(
-    asked: Asked, role: RoleOption | None, *, sends: bool
+    asked: NamedPlaces, role: RoleOption | None, *, sends: bool
 ) -> dict[str, tuple[Diagnosis, ...]]:
     from rollout.clouds.diagnosing import diagnose
     from rollout.clouds.targets import diagnose_target
@@ -172,7 +172,7 @@ def _diagnose(
     return found
 
 
-def _require_key_fits(asked: Asked, key: str | None) -> None:
+def _require_key_fits(asked: NamedPlaces, key: str | None) -> None:
     """Raises SpecError where nothing that is asked about is Amazon's."""
     from rollout.errors import SpecError
 
@@ -193,7 +193,7 @@ def _asked(
     endpoint: str | None,
     region: str | None,
     namespace: str | None,
-) -> Asked | None:
+) -> NamedPlaces | None:
     """What the options name. Raises SpecError where they name two, or half of one."""
     from rollout.errors import SpecError
     from rollout_api.fields.event_targets import parse_event_target
@@ -203,7 +203,7 @@ def _asked(
         return _asked_place(manifest, uri, endpoint, region, namespace)
     if manifest or endpoint or region or namespace:
         raise SpecError(f"{target.uri} names all of its place: leave out the other options")
-    return Asked(events=(target,))
+    return NamedPlaces(events=(target,))
 
 
 def _asked_place(
@@ -212,7 +212,7 @@ def _asked_place(
     endpoint: str | None,
     region: str | None,
     namespace: str | None,
-) -> Asked | None:
+) -> NamedPlaces | None:
     from rollout.clouds.diagnosing import Target
     from rollout.errors import SpecError
 
@@ -227,14 +227,14 @@ def _asked_place(
             )
         return None
     else:
-        asked = Asked(place=Target(uri=uri, endpoint=endpoint, region=region))
+        asked = NamedPlaces(place=Target(uri=uri, endpoint=endpoint, region=region))
     if asked.place is None:
         return asked
     below = f"/{namespace}" if namespace else ""
     return replace(asked, place=replace(asked.place, uri=f"{asked.place.uri.rstrip('/')}{below}"))
 
 
-def _of_manifest(manifest: str) -> Asked:
+def _of_manifest(manifest: str) -> NamedPlaces:
     from rollout.clouds.diagnosing import Target
     from rollout.errors import SpecError
     from rollout.events.build import find_targets
@@ -263,7 +263,7 @@ def _of_manifest(manifest: str) -> Asked:
             include={"uri", "endpoint", "region", "kms_key"}, by_alias=False
         )
         place = Target(**found)
-    return Asked(place=place, events=tuple(events.values()))
+    return NamedPlaces(place=place, events=tuple(events.values()))
 
 
 def _is_installed(scheme: str) -> bool:
