@@ -160,7 +160,31 @@ GATEWAY_API = Module(
     version="v1.4.1",
     checksum="h1:NPxFutNkKNa8UfLd2CMlEuhIPMQgDQ6DXNKG9sHbJU8=",
 )
-"""Nothing is built from these two: tests read their definitions."""
+KARPENTER = Module(
+    name="karpenter",
+    path="github.com/aws/karpenter-provider-aws",
+    version="v1.12.0",
+    checksum="h1:i85sVPjpZ0kfUCGZEbg5h1c5FF4M7UrdsQIKYwZHIJA=",
+)
+EXTERNAL_SECRETS = Module(
+    name="external-secrets",
+    path="github.com/external-secrets/external-secrets",
+    version="v1.3.2",
+    checksum="h1:u2J8RjlHIeF0oZCqtl92adI/uZWUwOesJIDkfql6LqQ=",
+)
+FLUX_KUSTOMIZE = Module(
+    name="kustomize-controller",
+    path="github.com/fluxcd/kustomize-controller",
+    version="v1.9.0",
+    checksum="h1:WfM+bQUGUGW2qyrrTgh2bIVSZSPmc3JC7234K8NiTWQ=",
+)
+FLUX_SOURCE = Module(
+    name="source-controller",
+    path="github.com/fluxcd/source-controller",
+    version="v1.8.5",
+    checksum="h1:3zKSTGc2FPoZcQ5BjnyOrwdHDWeYqst3uAoZ+c0DG3c=",
+)
+"""Nothing is built from these: tests read their definitions."""
 
 BINARIES = {
     "etcd": Binary(module=_etcd, package="./etcd"),

@@ -35,7 +35,20 @@ def objects_of(spec):
 MADE = {name: objects_of(spec) for name, spec in STAGES.items()}
 
 
-@pytest.mark.parametrize("document", [one for made in MADE.values() for one in made], ids=str)
+BESIDE = [
+    one
+    for path in sorted((MANIFESTS / "clouds").glob("*.yaml"))
+    for one in yaml.safe_load_all(path.read_text())
+    if one["apiVersion"].startswith("rollout.dev/")
+]
+"""Runs that stand beside manifests of other projects."""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [*(one for made in MADE.values() for one in made), *BESIDE],
+    ids=lambda one: f"{one['kind']}/{one['metadata']['name']}",
+)
 def test_each_object_is_valid(document):
     found = check_document(document)
     assert [one for one in found if one.severity is Severity.error] == []
