@@ -137,7 +137,7 @@ PLACES = {
     "a project that is not paid for": _google("The billing account for the owning project is disabled", "billing"),
     "a bucket that its readers pay": _google("Bucket is a requester pays bucket but no user project provided.", "requester-pays", status=400),
     "a machine without the scope": _google("Request had insufficient authentication scopes.", "scope cloud-platform"),
-    "Google's token that has ended": _google("Invalid Credentials", "sign in again", status=401),
+    "Google's token that is taken no more": SetUp(uri=PUBSUB, env={ADC: "FILE"}, file="SERVICE", refusals={"testIamPermissions": Refusal(401, "google", "Request had invalid authentication credentials.")}, finding="send", words=("sign in again",)),
 }  # fmt: skip
 EVENTS = {
     "no right to send to a queue": _refused("send", "SendMessageBatch", Refusal(403, "AccessDeniedException", DENIED.format("sqs:SendMessage", "arn:aws:sqs:eu-central-1:111122223333:runs")), '"Action": ["sqs:SendMessage"]', '"arn:aws:sqs:eu-central-1:111122223333:runs"', uri=SQS),
