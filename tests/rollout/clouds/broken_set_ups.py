@@ -123,7 +123,7 @@ PLACES = {
     "a key that one may not use": _refused("write", "PUT", Refusal(403, "AccessDenied", DENIED.format("kms:GenerateDataKey", KEY)), "kms:GenerateDataKey", KEY, "and the key's"),
     "a key that one may not read by": _refused("read", "GET", Refusal(403, "AccessDenied", DENIED.format("kms:Decrypt", KEY)), "kms:Decrypt", KEY),
     "a key that is disabled": _refused("write", "PUT", Refusal(400, "KMS.DisabledException"), "enable the KMS key"),
-    "a key that does not exist": _refused("write", "PUT", Refusal(400, "KMS.NotFoundException"), "does not exist in the bucket's region"),
+    "a bucket's key that does not exist": _refused("write", "PUT", Refusal(400, "KMS.NotFoundException"), "does not exist in the bucket's region"),
     "a key that is being deleted": _refused("write", "PUT", Refusal(400, "KMS.KMSInvalidStateException"), "being deleted"),
     "a server that knows of no keys": _amazon("write", "does not encrypt by the key", storage=f', kmsKey: "{KEY}"'),
     "a folder that cannot be made": SetUp(uri="file:///proc/nowhere/objects", env={}, finding="/proc/nowhere/objects", words=("let this user write there",)),

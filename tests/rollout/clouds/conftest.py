@@ -2,15 +2,25 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "objects"))
 
 import clouds_kit
 import objects_kit
+
+_read = cache(JSONFileLoader().load_file)
+
+
+@pytest.fixture(autouse=True)
+def read_once(monkeypatch):
+    """Each session of boto3 reads and parses its descriptions of services anew: most of the time of these tests."""
+    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: _read(path))
 
 
 @pytest.fixture
