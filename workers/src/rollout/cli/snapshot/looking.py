@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
 from rollout.cli.outcomes import print_fact
 from rollout.cli.output import (
     OutputFormat,
@@ -14,6 +15,7 @@ from rollout.cli.output import (
     print_line,
     print_note,
 )
+from rollout.cli.snapshot import clustered
 from rollout.cli.snapshot.options import (
     EndpointOption,
     ObjectPathOption,
@@ -47,14 +49,22 @@ def list_snapshots(
     object_path: ObjectPathOption = None,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.json,
 ) -> None:
-    """The snapshots there are, newest first."""
+    """The snapshots there are, newest first: those of this machine or a place, or a cluster's by its objects."""
     from rollout.runs.snapshots.catalogue import list_catalogue
     from rollout.snapshots.layers.registry import require_kind
 
-    where = where_to_look(object_path, storage_path, endpoint, region)
     wanted = None if kind is None else require_kind(kind)
+    there = clustered.NamedCluster(cluster=cluster, context=context, namespace=namespace)
+    if there.is_meant:
+        opened = there.open(storage_path=storage_path, object_path=object_path, endpoint=endpoint)
+        clustered.list_snapshots(opened, run_id=run_id, kind=wanted, limit=limit, output=output)
+        return
+    where = where_to_look(object_path, storage_path, endpoint, region)
     listed = list_catalogue(where, run_id=run_id, kind=wanted)
     for one in listed.unreadable:
         print_note(f"left out: {one}")
@@ -79,13 +89,21 @@ def show(
     object_path: ObjectPathOption = None,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.json,
 ) -> None:
-    """One snapshot: its layers, its run, what it was computed on, and who vouches for it."""
+    """One snapshot: its layers, its run, what it was computed on, and who vouches for it; in a cluster also by its object's name."""
     from rollout.runs.snapshots.places import find_snapshot
     from rollout.runs.snapshots.restoring import trusted_keys
     from rollout.snapshots.signing import check_signature
 
+    there = clustered.NamedCluster(cluster=cluster, context=context, namespace=namespace)
+    if there.is_meant:
+        opened = there.open(storage_path=storage_path, object_path=object_path, endpoint=endpoint)
+        clustered.show(opened, snapshot, output)
+        return
     found = find_snapshot(snapshot, where_to_look(object_path, storage_path, endpoint, region))
     signer = check_signature(found.manifest)
     shown = document_of(found, trusted=signer in trusted_keys(()))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.cluster.options import ClusterFlag, ContextOption, NamespaceOption
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
 from rollout.cli.runs import RunArgument
+from rollout.cli.snapshot import clustered
 from rollout.cli.snapshot.options import (
     EndpointOption,
     ObjectPathOption,
@@ -46,15 +48,23 @@ def create(
             metavar="process",
         ),
     ] = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Take a snapshot of a run, live or over, from its newest anchor; prints the snapshot's id."""
+    """Take a snapshot of a run, live or over, from its newest anchor; prints its id, of a cluster its object's name."""
     import os
 
     from rollout.runs.snapshots.creating import create_snapshot
     from rollout.runs.snapshots.places import run_at
     from rollout.snapshots.signing import key_path, open_signer
 
+    there = clustered.NamedCluster(cluster=cluster, context=context, namespace=namespace)
+    if there.is_meant:
+        opened = there.open(include=include)
+        clustered.create(opened, run, step=step, label=label, output=output)
+        return
     signer = open_signer(key_path(os.environ))
     if include:
         _require_process_alone(include, step)
@@ -120,11 +130,21 @@ def prune(
     object_path: ObjectPathOption = None,
     endpoint: EndpointOption = None,
     region: RegionOption = None,
+    cluster: ClusterFlag = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Remove a run's older snapshots, and the objects that nothing else needs."""
+    """Remove a run's older snapshots, and the objects that nothing else needs; of a cluster their RolloutSnapshots."""
     from rollout.runs.snapshots.pruning import prune as remove
 
+    there = clustered.NamedCluster(cluster=cluster, context=context, namespace=namespace)
+    if there.is_meant:
+        opened = there.open(storage_path=storage_path, object_path=object_path, endpoint=endpoint)
+        clustered.prune(
+            opened, run_id, keep_last=keep_last, keep_labeled=keep_labeled, output=output
+        )
+        return
     where = where_to_look(object_path, storage_path, endpoint, region)
     done = remove(where, run_id, keep_last=keep_last, keep_labeled=keep_labeled)
     if output is OutputFormat.json:
