@@ -35,7 +35,7 @@ RunArgument = Annotated[
 RunOrModelArgument = Annotated[
     str,
     typer.Argument(
-        help="A run's name, its folder's name, or a path; or the id of a training service's model.",
+        help="A run's name, its folder's name, or a path; the id of a training service's model or, to export, of a snapshot.",
         metavar="RUN",
     ),
 ]

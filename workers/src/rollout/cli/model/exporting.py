@@ -1,4 +1,4 @@
-"""``rollout model export``: weights of a run, or of a training service's model, as a folder that transformers, vLLM and PEFT load."""
+"""``rollout model export``: weights of a run, a snapshot, or a training service's model, as a folder that transformers, vLLM and PEFT load."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from rollout.cli.model.printing import lineage_json, print_lineage
 from rollout.cli.outcomes import print_fact
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line, print_note
 from rollout.cli.runs import RunOrModelArgument
+from rollout.cli.snapshot.options import ObjectPathOption
 from rollout.errors import SpecError
 
 if TYPE_CHECKING:
+    from rollout.runs.export.choose import SnapshotWeights
     from rollout.runs.export.export import Export, Exported
     from rollout.service.reading.finding import OpenedModel
 
@@ -86,15 +88,23 @@ def export(
     saved: SavedOption = None,
     service: ServiceOption = None,
     base: BaseOption = None,
+    object_path: ObjectPathOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Write weights to a folder that transformers, vLLM and PEFT load: a run's, or what a service's model was saved as."""
+    """Write weights to a folder that transformers, vLLM and PEFT load: a run's, a snapshot's, or what a service's model was saved as."""
     from rollout.runs.export.choose import VersionSelector
     from rollout.runs.export.export import Export
+    from rollout.runs.export.of_snapshot import is_snapshot
 
     if best and step is not None:
         raise SpecError("--best and --step name two versions: give one of them")
-    found = find_either(run, service)
+    if is_snapshot(run):
+        _require_one_step(best=best, step=step is not None, service=service is not None)
+        found, selector = _find_in_snapshot(run, object_path)
+    elif object_path is not None:
+        raise SpecError(f"--object-path is of a snapshot, which is named by its id, not by {run}")
+    else:
+        found, selector = find_either(run, service), VersionSelector(step=step, best=best)
     if not isinstance(found, Path):
         if best or step is not None or endpoint or region:
             raise SpecError(
@@ -109,12 +119,25 @@ def export(
     if saved or base:
         raise SpecError("--saved and --base are of a training service's models: give a run --step")
     wanted = Export(
-        selector=VersionSelector(step=step, best=best),
+        selector=selector,
         merge=merge,
         dtype=None if dtype is None else dtype.value,
         shard_bytes=_shard_bytes(max_shard_size),
     )
     _print(_write(found, to, wanted, endpoint=endpoint, region=region), output)
+
+
+def _require_one_step(**given: bool) -> None:
+    """Raise SpecError for options that choose among a run's versions."""
+    if chosen := [f"--{name}" for name, is_given in given.items() if is_given]:
+        raise SpecError(f"{', '.join(chosen)}: a snapshot is of one step of one run; leave it out")
+
+
+def _find_in_snapshot(snapshot: str, object_path: str | None) -> tuple[Path, SnapshotWeights]:
+    from rollout.runs.export.of_snapshot import find_weights
+    from rollout.runs.snapshots.places import WhereToLook
+
+    return find_weights(snapshot, WhereToLook(object_path=object_path))
 
 
 def _write_saved(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ from rollout.errors import LedgerError, SpecError
 from rollout.ledger.opening import open_reader
 from rollout.ledger.records import AnchorManifest
 from rollout.ledger.sql.reader import Reader
-from rollout.ledger.views import EvaluationView, RunView
+from rollout.ledger.views import EvaluationView
 from rollout.objects.opening import open_source
 from rollout.runs.pipeline import read_snapshot
 from rollout.runs.run_dir import RunDir
@@ -31,6 +31,15 @@ class VersionSelector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotWeights:
+    """Those of a snapshot, which stay when the run lets its own go: ``source`` has the objects of ``anchor``."""
+
+    id: str
+    anchor: AnchorManifest
+    source: ObjectSource = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """A version whose objects are there, and what the ledger says of it.
 
@@ -38,7 +47,6 @@ class Chosen:
     value at the step; ``last_step`` the last one that the run has committed.
     """
 
-    run: RunView
     version: WeightVersion
     chain: str
     anchor: AnchorManifest | None
@@ -126,7 +134,6 @@ def choose(
         if not _is_stored(store, version):
             raise _collected(ledger, folder, store, version)
         return Chosen(
-            run=run,
             version=version,
             chain=_chain_at(ledger, version),
             anchor=_anchor_of(ledger, version),
@@ -137,6 +144,18 @@ def choose(
             ),
             last_step=run.step,
         )
+
+
+def choose_snapshot(weights: SnapshotWeights) -> Chosen:
+    """The version of a snapshot, of which no evaluation is known."""
+    anchor = weights.anchor
+    return Chosen(
+        version=anchor.version,
+        chain=anchor.chain,
+        anchor=anchor,
+        evaluations=(),
+        last_step=anchor.step,
+    )
 
 
 def _find(

@@ -13,7 +13,15 @@ from rollout.errors import ObjectMissing, SpecError
 from rollout.models.files import scratch_dir
 from rollout.runs.export.adapter import adapter_config
 from rollout.runs.export.base import describe_adapter, describe_dense, find_base
-from rollout.runs.export.choose import Chosen, VersionSelector, choose, open_objects, read_run
+from rollout.runs.export.choose import (
+    Chosen,
+    SnapshotWeights,
+    VersionSelector,
+    choose,
+    choose_snapshot,
+    open_objects,
+    read_run,
+)
 from rollout.runs.export.describe import describe_run
 from rollout.runs.export.folder import is_taken
 from rollout.runs.export.lineage import Form, Lineage
@@ -36,7 +44,7 @@ ANCHORED = "weights"
 class Export:
     """What is exported: ``dtype`` None as it was trained, ``merge`` the adapter into its base."""
 
-    selector: VersionSelector
+    selector: VersionSelector | SnapshotWeights
     merge: bool = False
     dtype: Dtype | None = None
     shard_bytes: int = SHARD_BYTES
@@ -96,8 +104,7 @@ def plan_export(run: Path, export: Export) -> ExportPlan:
     """Decide which weights are meant, and in which form. Raises SpecError for what there is not."""
     config = read_run(run)
     form = _form(config, merge=export.merge)
-    store = open_objects(config, run)
-    chosen = choose(config, run, store, export.selector)
+    store, chosen = _choose(config, run, export.selector)
     dtype = export.dtype or ("Float32" if form == "adapter" else config.resolved.dtype)
     return ExportPlan(
         config=config,
@@ -106,6 +113,15 @@ def plan_export(run: Path, export: Export) -> ExportPlan:
         dtype=dtype,
         lineage=describe_run(config, chosen, form=form, dtype=dtype),
     )
+
+
+def _choose(
+    config: WorkerConfig, run: Path, selector: VersionSelector | SnapshotWeights
+) -> tuple[ObjectSource, Chosen]:
+    if isinstance(selector, SnapshotWeights):
+        return selector.source, choose_snapshot(selector)
+    store = open_objects(config, run)
+    return store, choose(config, run, store, selector)
 
 
 def _form(config: WorkerConfig, *, merge: bool) -> Form:
