@@ -89,13 +89,13 @@ def _run(manifest: Path, run_dir: Path, points: Sequence[int]) -> Sequence[StepV
     if code != 0:
         said = run_dir.with_suffix(".log").read_text()[-3000:]
         raise RuntimeError(f"rollout run ended with {code}:\n{said}")
-    return _steps(running.run)
+    return steps_of(running.run)
 
 
 def _wait_for(running: Started, step: int) -> None:
     """Until a step is committed, and half of the next one's least time is over."""
     deadline = time.monotonic() + MOVE_SECONDS_MAX
-    while len(_steps(running.run)) < step:
+    while len(steps_of(running.run)) < step:
         assert running.process.poll() is None, "the run has ended"
         assert time.monotonic() < deadline, f"step {step} was not reached"
         time.sleep(0.05)
@@ -119,7 +119,8 @@ def _is(process: psutil.Process, rank: int, log: Path) -> bool:
     )
 
 
-def _steps(run: RunDir) -> Sequence[StepView]:
+def steps_of(run: RunDir) -> Sequence[StepView]:
+    """What a run has committed so far; nothing while there is no ledger yet."""
     if not run.ledger.exists():
         return ()
     try:

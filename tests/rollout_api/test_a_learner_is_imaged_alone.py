@@ -1,4 +1,4 @@
-"""Images of a run's learner are taken on one machine, of one process on its CPUs, and beside nobody's code; the rest is refused by name."""
+"""Images of a run's learner are taken on one machine, of its ranks on CPUs, and beside nobody's code; the rest is refused by name."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def refused(platform: str = "local", **changed) -> list[str]:
 
 def test_on_one_machine_it_is_taken():
     assert refused() == []
+    assert refused(learner={"processesPerNode": 2}) == []
 
 
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
         ({"platform": "cluster"}, "in a cluster"),
-        ({"learner": {"processesPerNode": 2}}, "several ranks"),
+        ({"learner": {"processesPerNode": 2, "strategy": {"fsdp": {}}}}, "fsdp"),
         ({"learner": {"standby": True}}, "standby"),
         ({"learner": {"accelerator": {"className": "gpu", "count": 1}}}, "devices"),
         ({"numerics": {"mode": "Fast"}}, "Fast"),

@@ -13,6 +13,7 @@ import pytest
 
 from rollout.learner.checkpoint import Progress
 from rollout.learner.loop import Watch, run_learner
+from rollout.learner.model.parallel import Parallel
 from rollout.learner.standby.still import StillPoint, Stood
 from rollout.snapshots.processes.cell import LIVE, ask, locked, make_cell, renew
 from rollout.snapshots.processes.init import KEEPER, STARTED
@@ -52,7 +53,7 @@ def test_and_tells_its_state_as_often_as_it_is_asked_and_takes_what_it_is_handed
     cell = make_cell(tmp_path / "cells", "learner", ())
     (cell.folder / KEEPER).write_text(json.dumps({"init": os.getpid()}))
     (cell.folder / STARTED).write_text(json.dumps({"root": 1, "pipe": 2}))
-    still = StillPoint({CELL_VARIABLE: str(cell.folder)})
+    still = StillPoint({CELL_VARIABLE: str(cell.folder)}, Parallel())
     assert not still.is_wanted()
     stood = Stood(parts=parts, progress=stand(parts, calls, 2))
     with ThreadPoolExecutor(1) as pool, locked(cell, LIVE):
@@ -73,6 +74,6 @@ def test_and_tells_its_state_as_often_as_it_is_asked_and_takes_what_it_is_handed
 
 
 def test_outside_of_a_cell_it_never_does():
-    still = StillPoint({})
+    still = StillPoint({}, Parallel())
     assert not still.is_wanted()
     assert weights_of("") == weights_of("no digest of ours") == ""

@@ -50,6 +50,10 @@ class SnapshotRefused(SpecError):  # noqa: N818 - a state
     """A snapshot that is not to be used: unknown, unsigned, of a signer that is not trusted, or of another kind of run."""
 
 
+class DumpCutOff(SnapshotRefused):
+    """Who made the image of a program was ended in the middle of it: the program may be left stopped, or cut off from its peers."""
+
+
 class NoAnchorYet(SpecError):  # noqa: N818 - a state
     """A run that has saved no anchor yet: there is nothing to take a snapshot of, so far."""
 

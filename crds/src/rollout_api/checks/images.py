@@ -16,7 +16,7 @@ FIX = "leave Process out: a run goes on bit for bit from its other layers, too"
 
 
 def learners_are_imaged_alone(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """An image is of one process of this machine that computes on its CPUs, and of nobody's code but ours."""
+    """An image is of processes of this machine that compute on its CPUs, and of nobody's code but ours."""
     if "Process" in spec.snapshots.include:
         for what in (*_of_the_learner(spec, facts), *_beside(spec)):
             yield not_supported(FIELD, f"an image of {what}", FIX)
@@ -28,8 +28,8 @@ def _of_the_learner(spec: RolloutRunSpec, facts: Facts) -> Iterator[str]:
         yield "processes in a cluster"
     if spec.train is None or spec.serve is not None:
         yield "the processes of work that has no learner of its own"
-    if learner.num_processes > 1:
-        yield "a learner of several ranks"
+    if learner.num_processes > 1 and learner.strategy.fsdp is not None:
+        yield "a learner whose ranks share the weights out (spec.learner.strategy.fsdp)"
     if learner.standby:
         yield "a learner beside a standby"
     if learner.accelerator is not None or facts.device_bytes:

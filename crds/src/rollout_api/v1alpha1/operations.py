@@ -56,7 +56,7 @@ class Snapshots(ApiModel):
     """Steps from one anchor to the next."""
     include: tuple[Layer, ...] = many(4, default=("TrainState",), extra={"x-rollout-preset": True})
     """What is saved beside the train state, which always is. `Process`, on one machine: the learner is started so that `rollout snapshot create
-    --include process` can image it (CRIU 4.2, root, one CPU process; not beside tools, sandboxes or plugins). The others are refused."""
+    --include process` can image it (CRIU 4.2, root, on CPUs; not beside tools, sandboxes or plugins). The others are refused."""
     keep_last: int = filled(3, ge=1, le=10_000)
     """Newest snapshots kept; `Best` and `Latest` are kept besides."""
     keep_labeled: bool = filled(default=True)

@@ -71,6 +71,7 @@ class ImagedRuns:
         *words: str,
         include: tuple[str, ...] = BOTH,
         env: dict[str, str] | None = None,
+        learner: dict[str, Any] | None = None,
     ) -> subprocess.Popen[bytes]:
         """``rollout run`` of a new run; what it says goes to ``<name>.out``."""
         spec = {
@@ -79,6 +80,7 @@ class ImagedRuns:
             "train": SPECS[algorithm],
             "numerics": {"mode": "Exact"},
             "snapshots": {"everySteps": 5, "include": list(include)},
+            "learner": learner or {},
         }
         head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
         file = self.folder / f"{name}.yaml"

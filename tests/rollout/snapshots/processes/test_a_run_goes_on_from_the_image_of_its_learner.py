@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from imaged_runs import ImagedRuns
@@ -33,9 +34,9 @@ def runs(criu, tmp_path, monkeypatch):
         yield made
 
 
-def imaged(runs: ImagedRuns, algorithm: str) -> tuple[str, str]:
+def imaged(runs: ImagedRuns, algorithm: str, **more: Any) -> tuple[str, str]:
     """The snapshot of a run, which was imaged as it went, and the chain that the run ended at."""
-    process = runs.begin("imaged", algorithm)
+    process = runs.begin("imaged", algorithm, **more)
     runs.wait_for("imaged", "step committed step=3 ")
     made = runs.image("imaged")
     return made.id, runs.chain("imaged", process)
@@ -48,16 +49,27 @@ def no_process_is_left(runs: ImagedRuns) -> bool:
     return not found.stdout.split()
 
 
-@pytest.mark.parametrize("algorithm", ["sft", "grpo"])
-def test_bit_for_bit_and_as_from_the_other_layers(runs, algorithm):
-    undisturbed = runs.whole("whole", algorithm, include=("TrainState",))
-    snapshot, ended = imaged(runs, algorithm)
+ONE, TWO = {}, {"processesPerNode": 2}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learner"),
+    [
+        pytest.param("sft", ONE, id="sft"),
+        pytest.param("grpo", ONE, id="grpo"),
+        pytest.param("sft", TWO, id="sft on two ranks"),
+    ],
+)
+def test_bit_for_bit_and_as_from_the_other_layers(runs, algorithm, learner):
+    undisturbed = runs.whole("whole", algorithm, include=("TrainState",), learner=learner)
+    snapshot, ended = imaged(runs, algorithm, learner=learner)
     assert ended == undisturbed
     place = ("--resume", snapshot)
-    assert runs.whole("back", algorithm, *place) == undisturbed
+    assert runs.whole("back", algorithm, *place, learner=learner) == undisturbed
     assert CAME_BACK in runs.said("back")
     assert "anchor restored" not in (runs.dir("back").path / "logs/learner.log").read_text()
-    assert runs.whole("plain", algorithm, *place, include=("TrainState",)) == undisturbed
+    plain: dict[str, Any] = {"include": ("TrainState",), "learner": learner}
+    assert runs.whole("plain", algorithm, *place, **plain) == undisturbed
     assert "spec.snapshots.include has no Process" in runs.said("plain")
     assert no_process_is_left(runs)
     shown = subprocess.run(
@@ -137,10 +149,13 @@ class KilledCriu:
         return self._real.restore_argv()
 
 
-def test_a_snapshot_that_cannot_be_made_costs_no_run(runs, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "learner", [pytest.param(ONE, id="one process"), pytest.param(TWO, id="two ranks")]
+)
+def test_a_snapshot_that_cannot_be_made_costs_no_run(runs, tmp_path, monkeypatch, learner):
     """A full disk, and a CRIU that is killed as it dumps: there is no snapshot, and the run ends where it would have."""
-    expected = runs.whole("whole", "sft", include=("TrainState",))
-    process = runs.begin("imaged", "sft")
+    expected = runs.whole("whole", "sft", include=("TrainState",), learner=learner)
+    process = runs.begin("imaged", "sft", learner=learner)
     runs.wait_for("imaged", "step committed step=3 ")
     with monkeypatch.context() as full:
         full.setattr(FilesystemStore, "keep", _no_space)

@@ -18,6 +18,7 @@ from rollout.snapshots.processes.criu import (
     find_criu,
     parse_version,
     read_errors,
+    was_cut_off,
 )
 from rollout.snapshots.processes.denial import build_denial
 from rollout.snapshots.processes.look import mapped_files, parse_address, require_imageable, tree_of
@@ -197,5 +198,9 @@ def test_versions_and_errors_of_criu_are_read(tmp_path):
     )
     assert read_errors(log) == "(criu/files.c:2): no"
     assert read_errors(tmp_path / "none") == "it left no log"
+    assert was_cut_off(log)
+    assert not was_cut_off(tmp_path / "none")
+    log.write_text(f"{log.read_text()}Error (criu/cr-dump.c:2128): Dumping FAILED.\n")
+    assert not was_cut_off(log)
     assert isinstance(find_criu({"PATH": os.environ["PATH"], "ROLLOUT_CRIU": sys.executable}), Criu)
     assert platform.machine()

@@ -62,7 +62,7 @@ def main() -> None:
         sharded=fsdp is not None and learner.num_processes > 1,
         reshards=fsdp is None or fsdp.reshard_after_forward,
     )
-    still = StillPoint(os.environ)
+    still = StillPoint(os.environ, parallel)
     watch = replace(watch, stands_still=still.is_wanted)
     try:
         stood = _call_and_live(config, parallel, clients, watch, None)
@@ -119,8 +119,8 @@ def _live(
     started = session.start(pid=os.getpid(), host=socket.gethostname())
     _require_beginning(begins, started)
     if client is None:
-        _train(config, parallel, session, started, watch, begins)
-        return None
+        reached = _train(config, parallel, session, started, watch, begins)
+        return reached if isinstance(reached, Stood) else None
     client = client.as_worker(WORKER, started.incarnation)
     heart = Heart(client, started.heartbeat_seconds)
     try:

@@ -48,7 +48,7 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResu
             cursor=done.cursor,
             tokens=done.tokens,
             version=digest,
-            state=_digest_state(trainer) if done.step % settings.hash_every_steps == 0 else "",
+            state=digest_ranks(trainer) if done.step % settings.hash_every_steps == 0 else "",
         )
         return Seal(digest=digest, chain=link, stored=parallel.on_main(kept, Stored))
 
@@ -65,7 +65,8 @@ def _keeping(
         yield pool.submit(keep, weights).result
 
 
-def _digest_state(trainer: Trainer) -> str:
+def digest_ranks(trainer: Trainer) -> str:
+    """Over what every rank holds beside the weights: optimizer, masters, random states; call on every rank."""
     parallel = trainer.policy.parallel
     tensors = state_tensors(trainer)
     local = chain.digest_state(tensors, randomness.digest(parallel.device))

@@ -10,12 +10,11 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from rollout.common.atomic_files import replace_text
-from rollout.errors import SnapshotRefused, SpecError
+from rollout.errors import DumpCutOff, SnapshotRefused, SpecError
 from rollout.runs.processes.restoring import Restorable, open_own
 from rollout.runs.processes.saving import Dump, dumped, newest_image
 from rollout.runs.run_dir import RunDir, runs_home
@@ -37,7 +36,6 @@ CELL_FILE = "learner-cell"
 """In a run's folder: the UID of its learner's cell."""
 LAYER = "Process"
 """As ``spec.snapshots.include`` calls it."""
-STOPPED = frozenset("tT")
 
 Beside = Callable[[Moment, SnapshotPlace], Taken]
 """A layer that is made beside those of the ledger and the store, of the same moment."""
@@ -97,8 +95,8 @@ def learner_imaged(
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as hold:
         try:
             dump = stack.enter_context(dumped(cell, tree, snapshotter, stop=False, hold=hold))
-        except SnapshotRefused:
-            end_stopped(tree)
+        except DumpCutOff:
+            end_learner(tree)
             raise
 
         def keep_safe(name: str) -> None:
@@ -132,13 +130,11 @@ def require_usable(restore: Restore, snapshotter: ProcessSnapshotter) -> Restora
     return image
 
 
-def end_stopped(tree: Tree, proc: Path = Path("/proc")) -> None:
-    """End a learner that a CRIU which was killed has left stopped: its supervisor starts it again from its anchor."""
-    for pid in tree_of(tree.init, proc):
-        with contextlib.suppress(OSError):  # it has ended
-            state = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-            if state in STOPPED:
-                os.kill(pid, signal.SIGKILL)
+def end_learner(tree: Tree) -> None:
+    """End a learner that a CRIU which was killed may have left harmed: its supervisor starts it again from the anchor that it saved."""
+    for pid in tree_of(tree.init):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _require_same_moment(dump: Dump, moment: Moment) -> None:

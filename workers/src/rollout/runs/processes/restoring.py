@@ -157,7 +157,8 @@ def _prepare(cell: Cell, image: Restorable) -> OpenedImage:
     fresh_folder(cell.dump)
     told = {"root": image.facts.root, "pipe": image.facts.pipe}
     point.write_whole(cell.folder / IMAGED, json.dumps(told))
-    (cell.folder / point.RENEWED).unlink(missing_ok=True)
+    for stale in (point.RENEWED, point.ORDER):  # of the program as it went on after the image
+        (cell.folder / stale).unlink(missing_ok=True)
     if image.facts.digest:
         point.write_whole(cell.folder / point.READY, "")
     else:

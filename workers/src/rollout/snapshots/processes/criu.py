@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rollout.errors import SnapshotRefused
+from rollout.errors import DumpCutOff, SnapshotRefused
 from rollout.snapshots.processes.contract import (
     REFUSED,
     NoSnapshotter,
@@ -41,6 +41,9 @@ SHARED = (
 LOG_LINES_MAX = 6
 WAY, HERE = "criu", "."
 LOOKS_GOOD = "Looks good"
+GAVE_UP = "Dumping FAILED"
+"""The last line of a dump that CRIU gave up, all that it had stopped going on."""
+HARMED = "the program may be left stopped, or without its connections: end it"
 
 
 def choose_snapshotter(way: str, environment: Mapping[str, str]) -> ProcessSnapshotter:
@@ -106,8 +109,12 @@ class Criu:
                 start_new_session=True,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise SnapshotRefused(f"no image was made: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise DumpCutOff(f"no image was made: {error}; {HARMED}") from error
+        if done.returncode != 0 and was_cut_off(folder / DUMP_LOG):
+            raise DumpCutOff(f"no image was made: CRIU was ended in the middle of it; {HARMED}")
         if done.returncode != 0:
             raise SnapshotRefused(
                 f"no image was made, and the program goes on: CRIU: {read_errors(folder / DUMP_LOG)}"
@@ -139,6 +146,14 @@ def parse_version(text: str) -> tuple[int, ...] | None:
     """The numbers of ``Version: 4.2.1``; None where there are none."""
     found = re.search(r"^Version: (\d+(?:\.\d+)+)", text, re.MULTILINE)
     return tuple(map(int, found[1].split("."))) if found else None
+
+
+def was_cut_off(log: Path) -> bool:
+    """Whether a CRIU that failed had begun, and did not come to the end that it comes to by itself."""
+    try:
+        return GAVE_UP not in log.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def read_errors(log: Path) -> str:

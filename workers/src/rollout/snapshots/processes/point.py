@@ -21,6 +21,8 @@ from rollout.common.atomic_files import replacing
 
 FOLDER_VARIABLE = "ROLLOUT_PROCESS"
 READY, HOLD, ASKED, TOLD, RENEWED = "ready", "hold", "asked", "told", "renewed"
+ORDER = "order"
+"""What the rank that has the point has its others do."""
 POLL_SECONDS = 0.02
 DIGEST_CHARACTERS_MAX = 128
 
