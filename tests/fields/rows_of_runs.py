@@ -43,8 +43,17 @@ RUNS: dict[str, Row] = {
     "spec.infer.data.jsonl.uri": row("infer", "batch"),
     "spec.infer.data.jsonl.digest": row("infer", "batch"),
     "spec.infer.data.huggingFace": row(
-        "infer", "refused", edits={"spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}}
+        "infer",
+        "refused",
+        "batch",
+        edits={"spec.infer": {"data": {"huggingFace": {"path": "dataset"}}}},
     ),
+    **{
+        f"spec.infer.data.huggingFace.{name}": row(
+            "infer", "hub", edits={"spec.infer": {"data": {"huggingFace": {"path": "o/d"}}}}
+        )
+        for name in ("path", "name", "split", "revision")
+    },
     "spec.infer.data.plugin": row(
         "infer", "refused", edits={**OWN_CODE, "spec.infer": {"data": SERVED_ROWS}}
     ),

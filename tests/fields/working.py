@@ -388,8 +388,10 @@ def observe_hub(document: Mapping[str, Any], place: Place) -> Any:
         calls.append((args, sorted(options.items())))
         raise ValueError("there is no hub here")
 
+    config = build_config(document, place)
+    build = build_rows if config.spec.infer is None else build_batch_rows
     with patch("datasets.load_dataset", load), suppress(RolloutError):
-        build_rows(build_config(document, place))
+        build(config)
     return calls
 
 
