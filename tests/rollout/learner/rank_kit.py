@@ -56,12 +56,14 @@ def spawn(work: Callable[..., Any], *args: Any, ranks: int = RANKS) -> list[Any]
     return [result for result, _ in answers]
 
 
-def on_two_ranks(work: Callable[[Parallel], Any], *, sharded: bool = True) -> list[Any]:
+def on_two_ranks(
+    work: Callable[[Parallel], Any], *, sharded: bool = True, sequence: int = 1
+) -> list[Any]:
     """What ``work`` gives on each of two ranks that have joined."""
 
     def joined(rank: int) -> Any:
         del rank
-        parallel = join(sharded=sharded)
+        parallel = join(sharded=sharded, sequence=sequence)
         result = work(parallel)
         parallel.close()
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,13 +27,21 @@ from rollout.learner.model.adapter import LoraSettings
 from rollout.learner.model.parallel import Parallel, join, whole
 from rollout.learner.model.policy import Policy
 from rollout.learner.objectives.contract import Totals
-from rollout.learner.objectives.plan import micro_batches_of, plan_step
+from rollout.learner.objectives.plan import plan_step
 from rollout.learner.objectives.registry import objective_of
-from rollout.learner.train_step import Trainer, accumulate_gradients
+from rollout.learner.train_step import Trainer, accumulate_gradients, passes_of
+from rollout.models.resolve import resolve_model
 from rollout.protocol.messages import Batch, DataRow
 from rollout.rendering import build_renderer
 
 pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its heads of keys, too, can be shared out."""
+    uri = "rollout://tiny-qwen2?hidden=32&layers=2&heads=2&kv_heads=2"
+    return resolve_model(uri, cache_dir=tmp_path_factory.mktemp("models")).path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +58,9 @@ def last_update(parts: LearnerContext, batch: Batch) -> Found:
     trainer, parallel = parts.trainer, parts.parallel
     kind = objective_of(trainer.settings)
     work, _ = kind.build_work(parts, batch)
-    rules = replace(kind.plan_rules(trainer.settings, parallel.world_size), tokens_max=40)
+    rules = replace(kind.plan_rules(trainer.settings, parallel.num_shares), tokens_max=40)
     updates = plan_step(work.shapes(), rules, seed=1, step=1).updates
-    passes = [micro_batches_of(one, parallel.rank, aligned=parallel.sharded) for one in updates]
+    passes = [passes_of(one, parallel) for one in updates]
     work.prepare(trainer.policy.model, [[micro for micro, _ in found] for found in passes])
     trainer.policy.zero_gradients()
     totals = Totals()
@@ -74,9 +83,12 @@ def gather_gradient(held: Policy) -> tuple[np.ndarray, float]:
     return flat, float(held.gradient_norm())
 
 
-def assert_two_equal_one(compute: Callable[[Parallel], Found], *, sharded: bool) -> None:
+def assert_two_equal_one(
+    compute: Callable[[Parallel], Found], *, sharded: bool, sequence: int = 1
+) -> None:
     """Each of two ranks has the gradients of one alone; their sums add up to its."""
-    alone, both = compute(Parallel()), on_two_ranks(compute, sharded=sharded)
+    alone = compute(Parallel())
+    both = on_two_ranks(compute, sharded=sharded, sequence=sequence)
     for of_rank in both:
         for found, wanted in zip(of_rank.gradients, alone.gradients, strict=True):
             assert abs(found - wanted).max() < 1e-5 * abs(wanted).max() + 1e-7
@@ -220,9 +232,32 @@ def test_a_rank_without_work_takes_part_all_the_same(
     )
 
 
-def live(rank, world, calls, sharded):
+@pytest.mark.parametrize(
+    ("name", "sharded"),
+    [
+        ("grpo", True),
+        ("grpo", False),
+        ("dpo", True),
+        ("rm", False),
+        pytest.param("kto", True, marks=pytest.mark.slow),
+    ],
+)
+def test_two_ranks_that_share_each_sequence_have_the_gradient_of_one(
+    parts_of, policy_settings, batch_of, groups_of, name, sharded
+) -> None:
+    if name == "grpo":
+        loss = GrpoSettings(kl_coefficient=0.1, entropy_coefficient=0.01)
+        algorithm, batch = replace(policy_settings, loss=loss), batch_of(1, groups_of(1, 3))
+    else:
+        algorithm, batch = PREFERENCES[name], preference_batch(3)
+    assert_two_equal_one(
+        lambda p: last_update(parts_of(p, algorithm, move=0.8), batch), sharded=sharded, sequence=2
+    )
+
+
+def live(rank, world, calls, sharded, sequence=1):
     """A whole learner life; rank 0 returns the coordinator's records."""
-    parallel = join(sharded=sharded)
+    parallel = join(sharded=sharded, sequence=sequence)
     parts = replace(world, parallel=parallel).parts(calls if rank == 0 else None)
     run_learner(parts, parts.session.start(1, "here"), Watch())
     parallel.close()
@@ -261,6 +296,16 @@ def test_two_ranks_replay_and_restore_to_the_same_chain(
     restored = spawn(live, again, replayed, sharded)[0]
     assert restored.records == calm.records
     assert not restored.forks
+
+
+def test_two_ranks_that_share_each_sequence_replay_to_the_same_chain(world, coordinator) -> None:
+    world = replace(world, settings=replace(world.settings, activation_checkpointing=True))
+    calls = spawn(live, world, coordinator(steps_max=2), True, 2)[0]
+    before = dict(calls.records)
+    calls.anchors.clear()
+    again = spawn(live, world, calls, True, 2)[0]
+    assert again.records == before
+    assert not again.forks
 
 
 def test_two_ranks_train_one_adapter(world, coordinator) -> None:

@@ -101,6 +101,32 @@ def quantized_base_is_whole(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]
         )
 
 
+def ranks_share_sequences(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Ranks that share sequences divide the ranks, and the heads of the model."""
+    learner, field = spec.learner, "spec.learner.sequenceParallel"
+    ranks = learner.sequence_parallel
+    if spec.train is None or ranks == 1:
+        return
+    if learner.num_processes % ranks:
+        yield Problem(
+            field=field,
+            reason="SequencesNotShared",
+            message=f"{learner.num_processes} ranks are no groups of {ranks}",
+            fix=f"use a divisor of {learner.num_processes} (nodes x processesPerNode), or change these",
+        )
+    model = facts.model
+    if model is None:
+        return
+    heads = (model.num_heads or model.num_kv_heads, model.num_kv_heads)
+    if any(one % ranks for one in heads):
+        yield Problem(
+            field=field,
+            reason="SequencesNotShared",
+            message=f"{ranks} ranks share out heads, and the model has {heads[0]} of queries and {heads[1]} of keys",
+            fix="use a divisor of both, or 1",
+        )
+
+
 def sequences_fit_the_context(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """Prompt plus completion must fit; known as soon as the model's config is."""
     if facts.model is None or spec.train is None:
@@ -139,5 +165,6 @@ RULES = (
     lora_has_targets,
     lora_rank_fits,
     quantized_base_is_whole,
+    ranks_share_sequences,
     sequences_fit_the_context,
 )

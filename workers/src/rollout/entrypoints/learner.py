@@ -61,6 +61,7 @@ def main() -> None:
     parallel = join(
         sharded=fsdp is not None and learner.num_processes > 1,
         reshards=fsdp is None or fsdp.reshard_after_forward,
+        sequence=learner.sequence_parallel,
     )
     still = StillPoint(os.environ, parallel)
     watch = replace(watch, stands_still=still.is_wanted)

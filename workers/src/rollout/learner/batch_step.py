@@ -81,9 +81,9 @@ def prepare_step(
         )
     _check_routes(parts, batch, step)
     work, tokens = objective_of(settings).build_work(parts, batch)
-    if plan is None or _num_ranks(plan) != parts.parallel.world_size:
+    if plan is None or _num_ranks(plan) != parts.parallel.num_shares:
         plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
-    randomness.seed_step(settings.seed, step, parts.parallel.rank, parts.parallel.device)
+    randomness.seed_step(settings.seed, step, parts.parallel.share, parts.parallel.device)
     return PreparedBatch(step=step, work=work, plan=plan, tokens=tokens, cursor=batch.cursor)
 
 

@@ -131,8 +131,13 @@ def _critic_rate(critic: Critic, settings: LearnerSettings, step: int) -> float:
 
 
 def _passes(trainer: Trainer, update: Update) -> list[tuple[MicroBatch, bool]]:
-    parallel = trainer.policy.parallel
-    return micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
+    return passes_of(update, trainer.policy.parallel)
+
+
+def passes_of(update: Update, parallel: Parallel) -> list[tuple[MicroBatch, bool]]:
+    """This rank's micro-batches of an update, and whether each one counts."""
+    passes = micro_batches_of(update, parallel.share, aligned=parallel.sharded)
+    return [(micro, counts and parallel.counts) for micro, counts in passes]
 
 
 def accumulate_gradients(

@@ -13,9 +13,9 @@ import torch
 from rollout.learner.context import LearnerContext
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.metrics import describe_losses
-from rollout.learner.objectives.plan import micro_batches_of, plan_step
+from rollout.learner.objectives.plan import plan_step
 from rollout.learner.objectives.registry import cutting_rules, objective_of
-from rollout.learner.train_step import add_ranks
+from rollout.learner.train_step import add_ranks, passes_of
 from rollout.protocol.messages import Batch, DataRow
 
 PREFIX = "eval_"
@@ -31,7 +31,7 @@ def measure(parts: LearnerContext, rows: tuple[DataRow, ...]) -> dict[str, Any]:
         for update in plan_step(
             work.shapes(), cutting_rules(parts), seed=settings.seed, step=0
         ).updates:
-            passes = micro_batches_of(update, parallel.rank, aligned=parallel.sharded)
+            passes = passes_of(update, parallel)
             work.prepare(model, [[micro for micro, _ in passes]])
             whole = work.denominators(update)
             measured += whole.num_sequences

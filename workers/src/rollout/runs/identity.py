@@ -80,6 +80,8 @@ def spec_identity(spec: RolloutRunSpec) -> dict[str, Any]:
     kept["engine"] = sorted(spec.actors.model_dump(mode="json", exclude_none=True)["engine"])
     kept["ranks"] = spec.learner.num_processes
     kept["strategy"] = spec.learner.strategy.chosen
+    if spec.learner.sequence_parallel > 1:
+        kept["sequenceParallel"] = spec.learner.sequence_parallel
     return kept
 
 

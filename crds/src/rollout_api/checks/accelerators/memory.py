@@ -6,9 +6,9 @@ Simple sums with their terms kept, so that ``plan`` can print where the bytes go
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rollout_api.checks.accelerators.activations import pass_activations
+from rollout_api.checks.accelerators.activations import Activations, pass_activations
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.checks.training.batch import samples_per_step
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -50,12 +50,7 @@ def estimate_learner(
     moments = _moments(spec.train.optimizer)
     whole = _tokens_of_update(spec, sequence_tokens)
     bound = spec.train.micro_batch_tokens
-    found = pass_activations(
-        model,
-        bound if whole is None else min(bound, whole),
-        width,
-        recomputes=spec.train.activation_checkpointing,
-    )
+    found = _pass(spec, model, bound if whole is None else min(bound, whole))
     master = trained * 4 if width == 2 else 0
     reference = model.num_parameters * width if _holds_reference(spec) else 0
     alone = width == 4 and whole is not None and whole <= bound
@@ -75,6 +70,19 @@ def estimate_learner(
             ("staging", trained * width // shards),
         ),
     )
+
+
+def _pass(spec: RolloutRunSpec, model: ModelFacts, tokens: int) -> Activations:
+    """Of a rank: of ranks that share sequences the layers' of its slice, and the head's of all of it."""
+    assert spec.train is not None
+    recomputes, width = spec.train.activation_checkpointing, value_bytes(spec)
+    whole = pass_activations(model, tokens, width, recomputes=recomputes)
+    ranks = spec.learner.sequence_parallel
+    if ranks == 1:
+        return whole
+    part = pass_activations(model, -(-tokens // ranks), width, recomputes=recomputes)
+    gathered = tokens * model.hidden_size * width
+    return replace(part, head=whole.head, kept=part.kept + gathered)
 
 
 def estimate_actor(spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int) -> Memory:
@@ -174,7 +182,7 @@ def _tokens_of_update(spec: RolloutRunSpec, sequence_tokens: int | None) -> int 
     algorithm = spec.train.algorithm
     parts = algorithm.value.mini_batches if algorithm.is_online else 1
     samples = samples_per_step(spec) * (2 if algorithm.traits.row == "pair" else 1)
-    return -(-samples // (parts * spec.learner.num_processes)) * sequence_tokens
+    return -(-samples // (parts * max(1, spec.learner.num_shares))) * sequence_tokens
 
 
 def _holds_reference(spec: RolloutRunSpec) -> bool:

@@ -36,14 +36,14 @@ def ranks_divide(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Each rank must get the same number of samples of each mini-batch."""
     if spec.train is None:
         return
-    ranks, online = spec.learner.num_processes, _online(spec)
+    ranks, online = max(1, spec.learner.num_shares), _online(spec)
     size = samples_per_step(spec) // (online[2] if online else 1)
     if size % ranks:
         batch_field = f"{online[0]}.promptsPerStep" if online else "batchSize"
         yield Problem(
             field="spec.learner.processesPerNode",
             reason="BatchNotDivisible",
-            message=f"{size} samples of a mini-batch do not divide over {ranks} ranks",
+            message=f"{size} samples of a mini-batch do not divide over {ranks} ranks, or groups of those that share sequences",
             fix=f"make {batch_field} (x groupSize / miniBatches) a multiple of {ranks}, or change the ranks",
         )
 

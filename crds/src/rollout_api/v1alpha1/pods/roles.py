@@ -198,6 +198,9 @@ class Learner(PodSettings):
     """Devices of a learner pod. Unset: none."""
     strategy: Strategy = filled(default_factory=lambda: Strategy(ddp=Ddp()))
     """How the ranks share the work."""
+    sequence_parallel: int = filled(1, ge=1, le=64)
+    """Ranks that share each sequence (Ulysses): every rank computes a part of its tokens, and in attention a part of the heads, so that longer ones
+    fit. Divides the ranks, and the model's heads of queries and of keys. 1: a rank computes whole sequences."""
     standby: bool = filled(default=False)
     """A second learner beside the first: it holds the state of the last committed step, and takes the first one's place when
     a rank of it is lost. It needs the same memory, and computes each step again. One machine without accelerators only:
@@ -207,6 +210,11 @@ class Learner(PodSettings):
     def num_processes(self) -> int:
         """Ranks over all nodes."""
         return self.nodes * self.processes_per_node
+
+    @property
+    def num_shares(self) -> int:
+        """Parts that the samples of an update are shared out in."""
+        return self.num_processes // self.sequence_parallel
 
     @property
     def service_threads(self) -> int:

@@ -12,7 +12,7 @@ Axes: N tokens of the row, H heads, D head size, B stretches in a call, L tokens
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,11 @@ from rollout.learner.forward.blocks import (
 from rollout.learner.forward.flash_rows import fits, flash_rows
 from rollout.learner.forward.kernels import Gradients, Inputs, attend, attend_backward
 from rollout.learner.forward.layout import RowBucket, RowLayout, SegmentRun
+from rollout.learner.forward.sequence_parallel.slices import (
+    RowSlice,
+    attend_whole,
+    heads_of_rank,
+)
 
 IMPLEMENTATION = "rollout_rows"
 """The name under which transformers finds this attention."""
@@ -50,6 +55,7 @@ def rows_attention(
     *,
     scaling: float | None = None,
     rollout_layout: RowLayout | None = None,
+    rollout_slice: RowSlice | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """[1, H, N, D] queries -> [1, N, H, D]. Without a layout: plain attention under the given mask.
@@ -68,12 +74,31 @@ def rows_attention(
             )
         return _masked(query, key, value, attention_mask, scoring), None
     window = sliding_window if (sliding_window or 0) < rollout_layout.longest else None
+    if rollout_slice is None:
+        return _attend_row(query, key, value, rollout_layout, scoring, window), None
+    scoring = replace(scoring, sinks=heads_of_rank(scoring.sinks, rollout_slice))
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return _attend_row(query, key, value, rollout_layout, scoring, window)
+
+    return attend_whole(attend, (query, key, value), rollout_slice), None
+
+
+def _attend_row(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layout: RowLayout,
+    scoring: Scoring,
+    window: int | None,
+) -> torch.Tensor:
+    plainly = scoring.cap is None and scoring.sinks is None
     if window or not plainly or query.shape[-1] != value.shape[-1]:
-        plan = plan_blocks(rollout_layout.segments, window or None, query.device)
-        return block_attention(query, key, value, plan, scoring), None
+        plan = plan_blocks(layout.segments, window or None, query.device)
+        return block_attention(query, key, value, plan, scoring)
     if fits(query):
-        return flash_rows(query, key, value, rollout_layout.segments, scale), None
-    return _RowAttention.apply(query, key, value, rollout_layout, scale), None
+        return flash_rows(query, key, value, layout.segments, scoring.scale)
+    return _RowAttention.apply(query, key, value, layout, scoring.scale)
 
 
 def _masked(

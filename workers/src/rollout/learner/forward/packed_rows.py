@@ -40,6 +40,7 @@ from rollout.learner.forward.logprobs import (
     selected_logprobs,
 )
 from rollout.learner.forward.prune import READ, skip_unread
+from rollout.learner.forward.sequence_parallel.slices import cut_arguments, slice_of
 from rollout.learner.forward.single import single_logits, single_states
 from rollout.models.forwards import forward_of, frequencies_hold
 from rollout.types import ExpertRoutes
@@ -216,9 +217,7 @@ def token_logprobs(
             raise ValueError("experts are replayed in packed rows only")
         logits_UV = single_logits(model, row.input_ids, row.layout.segments, row.predict_U)
         return _selected(logits_UV, row, temperature, entropy=entropy, spread=spread)
-    arguments = {**_arguments(row, row.predict_U), "logits_to_keep": row.predict_U}
-    if row.routes is not None:
-        arguments[ROUTES] = row.routes
+    arguments = {**_arguments(model, row, row.predict_U), "logits_to_keep": row.predict_U}
     scores = scores_of(model)
     if scores is None:
         logits_UV = model(**arguments).logits[0]
@@ -268,7 +267,8 @@ def row_states(decoder: nn.Module, row: PackedRow, positions_S: torch.Tensor) ->
     """Hidden states ``[S, H]`` of a transformer without its head at positions of the row; differentiable."""
     if not _fits(decoder, row):
         return single_states(decoder, row.input_ids, row.layout.segments, positions_S)
-    states_NH = decoder(**_arguments(row, positions_S.unique())).last_hidden_state[0]
+    arguments = _arguments(decoder, row.unrouted(), positions_S.unique())
+    states_NH = decoder(**arguments).last_hidden_state[0]
     return states_NH.index_select(0, positions_S)
 
 
@@ -277,15 +277,19 @@ def _fits(model: nn.Module, row: PackedRow) -> bool:
     return is_packed(model) and row.layout.longest <= frequencies_hold(vars(model.config))
 
 
-def _arguments(row: PackedRow, read_U: torch.Tensor) -> dict[str, Any]:
-    return {
+def _arguments(model: nn.Module, row: PackedRow, read_U: torch.Tensor) -> dict[str, Any]:
+    """Of the whole row, or of this rank's slice of it: then every position is read."""
+    arguments = {
         "input_ids": row.input_ids,
         "position_ids": row.position_ids,
         "attention_mask": row.layout.no_mask,
         "use_cache": False,
         "rollout_layout": row.layout,
-        READ: read_U,
     }
+    if row.routes is not None:
+        arguments[ROUTES] = row.routes
+    part = slice_of(model, row.num_tokens)
+    return {**arguments, READ: read_U} if part is None else cut_arguments(arguments, part)
 
 
 class _RowBuilder:

@@ -17,6 +17,7 @@ import torch
 from torch.distributed.rendezvous import rendezvous
 
 from rollout.errors import RunFailed
+from rollout.learner.forward.sequence_parallel.slices import SequenceGroup
 from rollout.learner.model import exchange
 from rollout.protocol.rendezvous import RENDEZVOUS_VARIABLE
 
@@ -34,7 +35,8 @@ T = TypeVar("T")
 class Parallel:
     """This process's place. ``sharded`` means that parameters are FSDP2 shards (DTensors).
 
-    ``reshards`` frees a layer's gathered parameters between forward and backward.
+    ``reshards`` frees a layer's gathered parameters between forward and backward. ``sequences``: the neighbours with
+    whom this rank shares each sequence; None: it computes its own.
     """
 
     rank: int = 0
@@ -42,6 +44,24 @@ class Parallel:
     device: torch.device = CPU
     sharded: bool = False
     reshards: bool = True
+    sequences: SequenceGroup | None = None
+
+    @property
+    def num_shares(self) -> int:
+        """Parts that the samples of an update are shared out in: ranks, or groups of those that share sequences."""
+        return (
+            self.world_size if self.sequences is None else self.world_size // self.sequences.ranks
+        )
+
+    @property
+    def share(self) -> int:
+        """Which of them this rank computes."""
+        return self.rank if self.sequences is None else self.rank // self.sequences.ranks
+
+    @property
+    def counts(self) -> bool:
+        """Whether losses of this rank count: of those that share sequences, the first one's."""
+        return self.sequences is None or self.sequences.rank == 0
 
     @property
     def is_main(self) -> bool:
@@ -97,10 +117,10 @@ class Parallel:
             torch.distributed.destroy_process_group()
 
 
-def join(*, sharded: bool, reshards: bool = True) -> Parallel:
+def join(*, sharded: bool, reshards: bool = True, sequence: int = 1) -> Parallel:
     """This process's place as torchrun tells it; alone when it does not.
 
-    Devices: one GPU a rank where there are any, else the CPU (gloo).
+    Devices: one GPU a rank where there are any, else the CPU (gloo). ``sequence``: ranks that share sequences.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     device = _device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -108,8 +128,20 @@ def join(*, sharded: bool, reshards: bool = True) -> Parallel:
         _start_group(device, alone=world_size == 1)
     rank = int(os.environ.get("RANK", "0"))
     return Parallel(
-        rank=rank, world_size=world_size, device=device, sharded=sharded, reshards=reshards
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        sharded=sharded,
+        reshards=reshards,
+        sequences=_group_sequences(rank, world_size, sequence) if sequence > 1 else None,
     )
+
+
+def _group_sequences(rank: int, world_size: int, sequence: int) -> SequenceGroup:
+    """Neighbours; every rank makes the groups of all."""
+    starts = range(0, world_size, sequence)
+    groups = [torch.distributed.new_group([*range(one, one + sequence)]) for one in starts]
+    return SequenceGroup(rank=rank % sequence, ranks=sequence, group=groups[rank // sequence])
 
 
 def _device(local_rank: int) -> torch.device:

@@ -19,7 +19,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rollout.errors import SpecError
-from rollout.learner.forward.packed_rows import prepare_model
+from rollout.learner.forward.packed_rows import is_packed, prepare_model
+from rollout.learner.forward.sequence_parallel.slices import FIELD, SequenceGroup, share_sequences
 from rollout.learner.model.adapter import adapter_tensors, merged_weights
 from rollout.learner.model.parallel import Parallel, shard, shard_like, whole
 from rollout.models.scoring import is_scorer
@@ -102,6 +103,8 @@ class Policy:
         self._flat: torch.Tensor | None = None
         self.adapted = not all(p.requires_grad for p in model.parameters())
         model.to(parallel.device)
+        if parallel.sequences is not None:
+            _share_sequences(model, parallel.sequences)
         if parallel.sharded:
             self.masters = _shard_masters(model, dtype, parallel, adapted=self.adapted)
         else:
@@ -209,6 +212,17 @@ class Policy:
 
     def _gradients(self) -> list[torch.Tensor]:
         return [p.grad for p in self.masters.values() if p.grad is not None]
+
+
+def _share_sequences(model: nn.Module, among: SequenceGroup) -> None:
+    """Raises SpecError for a model whose rows are computed sequence by sequence, or whose heads are not shared out."""
+    decoder = model.get_decoder()  # pyrefly: ignore - to torch an attribute may be a tensor
+    if not is_packed(decoder):
+        kind = decoder.config.model_type
+        raise SpecError(
+            f"{FIELD}: {kind} is computed sequence by sequence, each by one rank: use 1"
+        )
+    share_sequences(model, among)
 
 
 def _build_masters(model: nn.Module, dtype: torch.dtype) -> dict[str, nn.Parameter]:

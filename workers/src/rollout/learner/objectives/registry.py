@@ -77,7 +77,7 @@ def cutting_rules(parts: LearnerContext) -> PlanRules:
     """How steps are cut: a model that shares nothing within a row has every item in a row of its own."""
     settings = parts.trainer.settings
     objective = objective_of(settings)
-    rules = objective.plan_rules(settings, parts.parallel.world_size)
+    rules = objective.plan_rules(settings, parts.parallel.num_shares)
     decoder = parts.trainer.policy.model.get_decoder()  # pyrefly: ignore - transformers' models and ours have it
     if is_packed(decoder) or objective.compares_rows:
         return rules

@@ -46,7 +46,7 @@ def batch_arithmetic(
         "promptsPerStep": prompts,
         "samplesPerStep": samples,
         "samplesPerUpdate": samples // mini_batches,
-        "samplesPerRankAndUpdate": samples // mini_batches // spec.learner.num_processes,
+        "samplesPerRankAndUpdate": samples // mini_batches // max(1, spec.learner.num_shares),
         "updatesPerStep": updates,
         "stepsPerEpoch": steps_per_epoch(spec, num_rows, prompts),
         "steps": steps,

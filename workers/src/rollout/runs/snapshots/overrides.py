@@ -39,6 +39,7 @@ RULES = (
     Rule(field="engine", verdict="logical", reason="another engine samples"),
     Rule(field="ranks", verdict="logical", reason="sums are taken in another order"),
     Rule(field="strategy", verdict="logical", reason="sums are taken in another order"),
+    Rule(field="sequenceParallel", verdict="logical", reason="sums are taken in another order"),
     Rule(field="model", verdict="refused", reason="the saved weights are of that model"),
     Rule(
         field="seed",
