@@ -105,6 +105,7 @@ RUNS: dict[str, Row] = {
         "fast", "rules", edits={"spec.actors": {"autoscale": {"min": 2, "max": 8}}}
     ),
     "spec.learner": row("pods", "children", "start"),
+    "spec.learner.sequenceParallel": row("pods", "ranks"),
     "spec.learner.strategy.ddp": row("pods", "ranks"),
     "spec.learner.strategy.fsdp": row("pods", "ranks"),
     "spec.learner.standby": row("grpo", "processes", "refused"),
