@@ -168,7 +168,7 @@ async def test_one_that_never_asks_is_its_tasks_failure_by_name(text):
 
 
 async def test_calls_after_the_last_turn_are_refused_and_what_there_is_is_judged(monkeypatch):
-    monkeypatch.setattr(environment, "LEAVE_SECONDS", 1.0)
+    monkeypatch.setattr(environment, "LEAVE_SECONDS", 3.0)
     text = """
 said = [user("q")]
 while True:
