@@ -72,9 +72,7 @@ def pack_run(document: Document) -> Parcel:
         mapping[key], sent = _take(field, given, root)
         found += sent
         if len(found) > FILES_MAX:
-            raise SpecError(
-                f"{field}: {given} has more than {FILES_MAX} files; pack them into fewer"
-            )
+            raise _too_many(field, given)
     text = json.dumps(data, indent=1).encode()
     found.append(_of_text(MANIFEST, text))
     return parcel_of(found)
@@ -144,10 +142,12 @@ def _take_folder(field: str, folder: Path, root: str) -> Iterator[SentFile]:
                 continue
             count += 1
             if count > FILES_MAX:
-                raise SpecError(
-                    f"{field}: {folder} has more than {FILES_MAX} files; pack them into fewer"
-                )
+                raise _too_many(field, folder)
             yield _of_file(file, f"{root}/{file.relative_to(folder).as_posix()}")
+
+
+def _too_many(field: str, place: object) -> SpecError:
+    return SpecError(f"{field}: {place} has more than {FILES_MAX} files; pack them into fewer")
 
 
 def _of_file(file: Path, path: str) -> SentFile:
