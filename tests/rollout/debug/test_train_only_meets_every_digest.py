@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from debug_kit import GRPO, build_config, change_config, fingerprint, record
 from typer.testing import CliRunner
@@ -20,6 +26,26 @@ from rollout.weights.digest import load_weights, save_weights
 
 def verdicts(folder: Path, **options) -> dict[int, bool]:
     return {line["step"]: line["equal"] for line in replay_recorded(folder, **options)}
+
+
+@contextmanager
+def others_drawing() -> Iterator[None]:
+    """Another thread draws from the process's generators all the time, as clients do before they try again."""
+    over = threading.Event()
+
+    def draw() -> None:
+        while not over.is_set():
+            random.random()
+            np.random.random()
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def set_learning_rate(config: dict) -> None:
@@ -40,6 +66,12 @@ def test_every_step_meets_its_digest_and_the_run_stays_as_it_was(algorithm, requ
         assert line["loss"] == step.metrics["loss"]
         assert line["gradient_norm"] == step.metrics["gradient_norm"]
     assert fingerprint(folder) == before
+
+
+def test_a_client_that_tries_again_beside_the_learner_changes_no_chain(sft_run) -> None:
+    with others_drawing():
+        lines = list(replay_recorded(sft_run))
+    assert [line["equal"] for line in lines] == [True] * 6
 
 
 def test_a_flipped_weight_of_the_model_differs_from_the_start(grpo_run, tiny_model, tmp_path):

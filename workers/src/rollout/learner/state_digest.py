@@ -48,7 +48,9 @@ def seal_step(trainer: Trainer, keep: Keep | None, previous: str, done: StepResu
             cursor=done.cursor,
             tokens=done.tokens,
             version=digest,
-            state=digest_ranks(trainer) if done.step % settings.hash_every_steps == 0 else "",
+            state=digest_ranks(trainer, done.step)
+            if done.step % settings.hash_every_steps == 0
+            else "",
         )
         return Seal(digest=digest, chain=link, stored=parallel.on_main(kept, Stored))
 
@@ -65,9 +67,13 @@ def _keeping(
         yield pool.submit(keep, weights).result
 
 
-def digest_ranks(trainer: Trainer) -> str:
-    """Over what every rank holds beside the weights: optimizer, masters, random states; call on every rank."""
+def digest_ranks(trainer: Trainer, step: int) -> str:
+    """Over what every rank holds after ``step`` beside the weights: optimizer, masters, random states.
+
+    Call on every rank.
+    """
     parallel = trainer.policy.parallel
     tensors = state_tensors(trainer)
-    local = chain.digest_state(tensors, randomness.digest(parallel.device))
+    drawn = randomness.digest(trainer.settings.seed, step, parallel.share, parallel.device)
+    local = chain.digest_state(tensors, drawn)
     return chain.join_ranks(parallel.gather(local, str))

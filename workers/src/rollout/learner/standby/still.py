@@ -56,6 +56,7 @@ class StillPoint:
         self._folder = Path(folder) if folder else None
         self._parallel = parallel
         self._trainer: Trainer | None = None
+        self._step = 0
         self._orders: Orders | None = None
         self._renewed: dict[str, str] = {}
         self._point = ImagePoint(
@@ -74,7 +75,7 @@ class StillPoint:
         Call on every rank.
         """
         assert self._folder is not None, "only who lives in a cell is wanted"
-        self._trainer = stood.parts.trainer
+        self._trainer, self._step = stood.parts.trainer, stood.progress.step
         self._renewed.clear()
         name = self._parallel.on_main(lambda: secrets.token_hex(8), str)
         self._orders = Orders(folder=self._folder, name=name)
@@ -96,4 +97,4 @@ class StillPoint:
             orders.give(TELL)
         weights = trainer.policy.weights()
         named = self._parallel.on_main(lambda: digest_tensors(weights), str)
-        return join_digests(named, digest_ranks(trainer))
+        return join_digests(named, digest_ranks(trainer, self._step))
