@@ -168,20 +168,35 @@ async def test_one_that_never_asks_is_its_tasks_failure_by_name(text):
 
 
 async def test_calls_after_the_last_turn_are_refused_and_what_there_is_is_judged(monkeypatch):
-    monkeypatch.setattr(environment, "LEAVE_SECONDS", 3.0)
+    monkeypatch.setattr(environment, "LEAVE_SECONDS", 100.0)
     text = """
-said = [user("q")]
-while True:
+said, refused = [user("q")], 0
+while refused < 5:
     status, body = post("/v1/chat/completions", {"messages": said})
-    open("new", "w").write(body); os.replace("new", "last")
     if status == 200: said += [json.loads(body)["choices"][0]["message"], user("on")]
-    else: time.sleep(0.05)  # else its flood is what it is refused for
+    else: refused += json.loads(body)["error"]["code"] == "turn_limit_reached"
+open("refused", "w").write(str(refused))
 """
-    verifier = "raise SystemExit('turn_limit_reached' not in open('last').read())"
+    verifier = "raise SystemExit(open('refused').read() != '5')"
     played, engine = await play(text, verifier, max_turns=2)
 
     (episode,) = played.episodes
     assert (episode.ending, episode.turn, episode.turn_rewards[-1]) == ("turn-limit", 2, 1.0)
+    assert len(engine.calls) == 2
+
+
+async def test_one_that_asks_on_after_its_last_turn_is_ended(monkeypatch):
+    monkeypatch.setattr(environment, "LEAVE_SECONDS", 1.0)
+    text = """
+said = [user("q")]
+while True:
+    status, body = post("/v1/chat/completions", {"messages": said})
+    if status == 200: said += [json.loads(body)["choices"][0]["message"], user("on")]
+    else: time.sleep(0.05)  # else its flood is what it is refused for
+"""
+    played, engine = await play(text, max_turns=2)
+
+    assert [(one.ending, one.turn) for one in played.episodes] == [("turn-limit", 2)]
     assert len(engine.calls) == 2
 
 
