@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "rollout_operator"))
 from worlds import PLATFORM, World
 
 from rollout_api.checks import check_document
+from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRuntimeSpec
 from rollout_operator.cache.children import Node
@@ -32,9 +33,10 @@ from rollout_operator.run.plan.preconditions.checks import (
     referenced,
     resolve_spec,
 )
-from rollout_operator.run.plan.preconditions.restoring import foreign_signers
+from rollout_operator.run.plan.preconditions.restoring import foreign_signers, source_at
 from rollout_operator.run.plan.preconditions.storage import Class, access_mode, check_storage
 from rollout_operator.run.plan.preconditions.upstreams import (
+    Readable,
     Upstream,
     check_upstreams,
     from_runs,
@@ -103,10 +105,17 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
         check_upstreams(upstreams),
         runtime_keys("ns", run["spec"].get("runtimeRef")),
         restored_name(run["spec"]),
+        _restored_place(spec),
         foreign_signers(parsed, ()),
         _is_ours(run["spec"]),
         run["metadata"]["name"],
     )
+
+
+def _restored_place(spec: RolloutRunSpec) -> Any:
+    given = spec.restore_from.object if spec.restore_from is not None else None
+    readable = Readable(namespace="ns", roots=("s3://b",), lists=Allowed())
+    return None if given is None else source_at(given, readable)
 
 
 def _missing(name: str, snapshot: str) -> Upstream:

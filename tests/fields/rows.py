@@ -15,7 +15,7 @@ from typing import Any
 from bases import CONTAINER
 from configs import DIGEST
 from row import GRPO, PPO, SUITE_DATA, Row
-from rows_of_runs import RT, RUNS, RUNTIME_ROWS
+from rows_of_runs import RT, RUNS, RUNTIME_ROWS, SNAPSHOT
 from rows_of_training import TRAINING
 
 CONTAINERS = [
@@ -33,6 +33,7 @@ VALUES: dict[str, Any] = {
     "spec.train.environment.http.hosts[]": "example.org:8443",
     "spec.train.environment.mcpServers[].name": "desk",
     "spec.train.environment.mcpServers[].files[]": "books.txt",
+    "spec.restoreFrom.object.uri": SNAPSHOT.format(uid="b"),
     f"{RT}.ceilings.actorReplicas": 1,
     f"{RT}.ceilings.learnerNodes": 1,
     f"{RT}.ceilings.accelerators": 4,

@@ -21,6 +21,12 @@ from row import (
     unbuilt_parameters,
 )
 
+SNAPSHOT = "s3://b/ns/{uid}/snapshots/manifests/" + "0" * 64 + ".json"
+STORED = {
+    "spec.restoreFrom": {
+        "object": {"uri": SNAPSHOT.format(uid="a"), "digest": "blake3:" + "0" * 64}
+    }
+}
 RUNS: dict[str, Row] = {
     # -- not built
     "spec.evaluate": row(
@@ -32,11 +38,10 @@ RUNS: dict[str, Row] = {
     "spec.restoreFrom.snapshotRef": row(
         "grpo", "start", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}}}
     ),
-    "spec.restoreFrom.object": row(
-        "grpo",
-        "refused",
-        edits={"spec.restoreFrom": {"object": {"uri": "s3://b", "digest": "sha256:" + "0" * 64}}},
-    ),
+    **{
+        f"spec.restoreFrom.object.{name}": row("grpo", consumer, edits=STORED)
+        for name, consumer in (("uri", "start"), ("digest", "refusal"))
+    },
     # -- inference: refused first, as a value that is refused is also one that rows are read by
     "spec.serve": row("served", "service", "children"),
     "spec.infer": row("infer", "refused", "batch"),

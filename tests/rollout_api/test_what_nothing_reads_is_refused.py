@@ -135,6 +135,42 @@ def test_a_run_begins_with_a_snapshot_of_the_cluster_there_only(platform):
     assert refused == (["spec.restoreFrom"] if platform == "local" else [])
 
 
+ID = "ab" * 32
+
+
+@pytest.mark.parametrize("platform", ["local", "cluster", "any"])
+@pytest.mark.parametrize(
+    ("uri", "digest", "refused"),
+    [
+        (f"s3://b/p/snapshots/manifests/{ID}.json", f"blake3:{ID}", ""),
+        (f"gs://b/p/snapshots/manifests/{ID}.json", f"blake3:{ID}", ""),
+        (f"s3://b/p/snapshots/manifests/{ID}.json", f"blake3:{'cd' * 32}", "InvalidValue"),
+        (f"s3://b/p/snapshots/manifests/{ID}.json", f"sha256:{ID}", "InvalidValue"),
+        (f"s3://b/p/snapshots/manifests/{ID[:32]}.json", f"blake3:{ID[:32]}", "InvalidValue"),
+        (f"s3://b/p/{ID}.json", f"blake3:{ID}", "InvalidValue"),
+        (f"s3://b/p/snapshots/manifests/x/{ID}.json", f"blake3:{ID}", "InvalidValue"),
+        (f"https://b/p/snapshots/manifests/{ID}.json", f"blake3:{ID}", "NotSupported"),
+        (f"pvc://b/p/snapshots/manifests/{ID}.json", f"blake3:{ID}", "NotSupported"),
+        (f"/p/snapshots/manifests/{ID}.json", f"blake3:{ID}", "NotSupported"),
+    ],
+)
+def test_a_run_begins_with_what_its_uri_and_digest_name_together(platform, uri, digest, refused):
+    spec = {**RUN, "restoreFrom": {"object": {"uri": uri, "digest": digest}}}
+    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec}, Facts(platform=platform))
+    errors = [one for one in found if one.severity is Severity.error]
+    assert [one.reason for one in errors] == ([refused] if refused else [])
+    assert all(one.field.startswith("spec.restoreFrom.object") and one.fix for one in errors)
+
+
+@pytest.mark.parametrize("platform", ["local", "cluster"])
+def test_a_folder_of_one_machine_is_no_place_of_a_cluster(platform):
+    given = {"uri": f"file:///p/snapshots/manifests/{ID}.json", "digest": f"blake3:{ID}"}
+    spec = {**RUN, "restoreFrom": {"object": given}}
+    found = check_document({**HEAD, "kind": "RolloutRun", "spec": spec}, Facts(platform=platform))
+    refused = [one.field for one in found if one.severity is Severity.error]
+    assert refused == ([] if platform == "local" else ["spec.restoreFrom.object.uri"])
+
+
 @pytest.mark.parametrize(
     ("facts", "part", "refused"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,31 @@ def test_at_step_5_of_10_and_ends_with_the_same_chain(tmp_path, algorithm):
     assert (
         json.loads((there / "runs/other-1/worker.json").read_text())["resolved"]["grade"] == "Exact"
     )
+
+
+def test_that_its_manifest_names_where_the_run_that_made_it_is_gone(tmp_path):
+    """From a folder as from a bucket; who is not trusted is told before anything begins."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    write(here, "sft")
+    whole = finished(here, "run", "-f", "small.yaml")
+    made = ok(rollout(here, "snapshot", "create", "small-1", "--step", "5")).strip()
+    ok(rollout(here, "snapshot", "copy", made, "--to", str(there / "store")))
+    shutil.rmtree(here)
+    path = write(there, "sft", "other")
+    named = json.loads(path.read_text())
+    uri = f"{(there / 'store').as_uri()}/snapshots/manifests/{made}.json"
+    named["spec"]["restoreFrom"] = {"object": {"uri": uri, "digest": f"blake3:{made}"}}
+    path.write_text(json.dumps(named))
+
+    stranger = rollout(there, "run", "-f", "other.yaml", user="you")
+    assert stranger.returncode == 2
+    assert "spec.restoreFrom.object" in stranger.stderr
+    assert "does not trust" in stranger.stderr
+    assert not list((there / "runs").glob("other-*"))
+
+    again = finished(there, "run", "-f", "other.yaml")
+    assert (again["step"], again["chain"]) == (10, whole["chain"])
+    assert json.loads((there / "runs/other-1/restored.json").read_text())["snapshot"] == made
 
 
 def test_only_of_a_signer_that_is_trusted_and_only_as_it_was(tmp_path):

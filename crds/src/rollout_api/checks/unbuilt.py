@@ -12,37 +12,51 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.pods.sandbox import check_sandbox
 from rollout_api.checks.refusals import not_supported, unread
 from rollout_api.checks.within import models_within
+from rollout_api.places import SNAPSHOT_EXPECTED, parse_snapshot
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.common import ModelSource
 from rollout_api.v1alpha1.data import FieldMapping, Jsonl
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotSpec
+from rollout_api.v1alpha1.storage import SnapshotObject
 
 _FETCHED = frozenset({"s3", "gs"})
 """Copied to one machine before a run starts; the credentials of pods may reach what their namespace may not."""
 _STORES = frozenset({*_FETCHED, "pvc"})
 _DATA_SCHEMES = frozenset({"", "file", "hf"})
 _WEB = "https"
+SHOWN_MAX = 200
 
 
-def restore_is_by_reference(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """In a cluster a run begins with a snapshot that is an object there; on one machine the command line names it."""
+def runs_begin_with_what_is_there(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """A RolloutSnapshot is of a cluster; what a location names is read wherever the run is."""
     wanted = spec.restore_from
     if wanted is None:
         return
-    if facts.platform == "local":
-        fix = "leave it out, and begin with a snapshot by rollout run --resume ID"
-        yield not_supported("spec.restoreFrom", "a snapshot of a cluster, on one machine,", fix)
-    elif wanted.object is not None:
-        yield not_supported(
-            "spec.restoreFrom.object",
-            "a snapshot by its location",
-            "name a RolloutSnapshot of this namespace: snapshotRef: {name: ...}",
-        )
-    elif spec.train is None:
+    if spec.train is None:
         yield not_supported(
             "spec.restoreFrom", "a snapshot for work that trains nothing", "leave it out"
+        )
+    elif wanted.object is not None:
+        yield from _names_a_snapshot(wanted.object, facts)
+    elif facts.platform == "local":
+        fix = "name it by its location, as object: {uri: ..., digest: ...}, or by rollout run --resume ID"
+        yield not_supported("spec.restoreFrom", "a snapshot of a cluster, on one machine,", fix)
+
+
+def _names_a_snapshot(given: SnapshotObject, facts: Facts) -> Iterator[Problem]:
+    path, scheme = "spec.restoreFrom.object", urlsplit(given.uri).scheme
+    known = ("s3", "gs") if facts.platform == "cluster" else ("s3", "gs", "file")
+    if scheme not in known:
+        fix = f"copy it to one of {', '.join(f'{one}://' for one in known)} (rollout snapshot copy)"
+        yield not_supported(f"{path}.uri", f"a snapshot at {scheme}://", fix)
+    elif parse_snapshot(given) is None:
+        yield Problem(
+            field=path,
+            reason="InvalidValue",
+            message=f"{given.uri[:SHOWN_MAX]!r} with digest {given.digest} names no snapshot",
+            fix=f"{SNAPSHOT_EXPECTED}, as rollout snapshot show ID has them",
         )
 
 
@@ -181,7 +195,7 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
 
 
 RULES = (
-    restore_is_by_reference,
+    runs_begin_with_what_is_there,
     standbys_are_beside_the_learner,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,

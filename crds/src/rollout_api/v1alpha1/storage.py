@@ -125,9 +125,9 @@ class SnapshotObject(ApiModel):
     """A snapshot by location, wherever it was made."""
 
     uri: Uri
-    """Location of its manifest."""
+    """Location of its manifest: `PLACE/snapshots/manifests/ID.json`, as `rollout snapshot show ID` has them."""
     digest: Digest
-    """Digest of the manifest."""
+    """`blake3:` and the snapshot's id, which what the manifest lists comes to."""
 
 
 class SnapshotRef(ApiModel):
@@ -151,4 +151,4 @@ class RestoreFrom(OneOf):
     snapshot_ref: SnapshotRef | None = None
     """A snapshot in the cluster, by its name."""
     object: SnapshotObject | None = None
-    """By location and digest. Not supported by this version: refused."""
+    """One that stands in a store, by its location; no RolloutSnapshot is needed. In a cluster it lies below the namespace's place of `storage.uri` (the run's or the runtime's), or where the runtime's `allowed.storage` says, and is signed by the installation or one of the runtime's `trustedSigners`; on one machine by this installation or a key of `--trust`. Anything else is refused."""

@@ -48,6 +48,7 @@ from rollout_operator.run.plan.preconditions.restoring import (
     check_restore,
     find_source,
     foreign_signers,
+    source_at,
 )
 from rollout_operator.run.plan.preconditions.storage import (
     access_mode,
@@ -288,6 +289,9 @@ class Observer:
 
     def _restored(self, observed: Observed, spec: Mapping[str, Any]) -> RestoreSource | None:
         """The snapshot that the run begins with; None for one that begins with its model."""
+        given = observed.spec.restore_from if observed.spec is not None else None
+        if given is not None and given.object is not None:
+            return source_at(given.object, readable_by(observed))
         name = restored_name(spec)
         if not name:
             return None

@@ -28,8 +28,9 @@ from rollout.runs.run_dir import (
     prepare_run_dir,
     runs_home,
 )
-from rollout.runs.snapshots.places import WhereToLook, read_config
-from rollout.runs.snapshots.restoring import Restore, prepare_restore
+from rollout.runs.snapshots.places import read_config
+from rollout.runs.snapshots.restoring import Restore
+from rollout.runs.snapshots.wanted import choose_restore, find_restores
 from rollout.runs.validation import apply_overrides, apply_values
 from rollout.snapshots.manifest import is_snapshot_id
 from rollout.supervisor.display.progress import Display, Mode, make_display
@@ -77,8 +78,8 @@ def run_manifest(
     ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
     a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
     with. Or it is the id of a snapshot, which a new run begins with, looked for where ``asked`` says (None: in the runs of this
-    machine). With several runs ``run_dir`` is the folder of their folders. ``report`` writes the page of a run that has
-    ended, from its folder.
+    machine); a run that names one by ``restoreFrom.object`` begins with that. With several runs ``run_dir`` is the folder of
+    their folders. ``report`` writes the page of a run that has ended, from its folder.
     Raises SpecError and DataError for bad input; a run that fails is told by its exit code.
     """
     documents = _load(manifest, overrides)
@@ -86,8 +87,8 @@ def run_manifest(
         raise SpecError("spec.serve: a service does not end by itself; start it by rollout run -f")
     ordered = order_runs(documents)
     asked = asked or LaunchOptions()
-    restore = _find_restore(resume, len(ordered), asked.snapshots)
-    resume = resume if restore is None else None
+    restores = find_restores([prepare_run(one) for one in ordered], resume, asked.snapshots)
+    resume = None if resume is not None and is_snapshot_id(resume) else resume
     mode: Mode = progress if isinstance(progress, str) else ("auto" if progress else "none")
     home = _Home(run_dir=run_dir, several=len(ordered) > 1)
     produced: dict[str, RunDir] = {}
@@ -97,6 +98,7 @@ def run_manifest(
         source = _find_source(document, produced)
         others = _find_others(document, prepared, produced)
         earlier = home.place(prepared.name, resume, source)
+        restore = choose_restore(prepared, earlier, restores, asked.snapshots)
         run = home.make(prepared.name) if earlier is None else prepare_run_dir(earlier.path)
         result = None if earlier is None else _reuse(earlier, prepared)
         if result is None:
@@ -205,18 +207,6 @@ def _launch_stage(
     except KeyboardInterrupt:
         ended = Ended(exit_code=EXIT_INTERRUPTED, reason="Interrupted", message="before it began")
         return Finished(ended=ended, status=None)
-
-
-def _find_restore(resume: str | None, num_runs: int, where: WhereToLook) -> Restore | None:
-    """The snapshot that ``resume`` names, None where it names no snapshot. Raises SpecError."""
-    if resume is None or not is_snapshot_id(resume):
-        return None
-    if num_runs > 1:
-        raise SpecError(
-            f"--resume {resume}: a snapshot is of one run, and this file has {num_runs}: take the one that"
-            " it is of into a file of its own"
-        )
-    return prepare_restore(resume, where)
 
 
 def _tell_end(finished: Finished, run: RunDir, display: Display) -> None:

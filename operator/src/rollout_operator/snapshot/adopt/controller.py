@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rollout_api import names
 from rollout_api.conditions import Reason
+from rollout_api.places import SnapshotAt
 from rollout_api.v1alpha1.common import RuntimeRef
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotSpec
@@ -20,7 +21,6 @@ from rollout_operator.run.index.references import runtime_keys
 from rollout_operator.run.plan.preconditions.restoring import foreign_signers
 from rollout_operator.run.render import contract
 from rollout_operator.snapshot.adopt.plan import (
-    Existing,
     find_misplaced,
     parse_existing,
     plan_begin,
@@ -69,7 +69,7 @@ class Adopter:
         return plan
 
     def _runtime(
-        self, stored: Stored, spec: SnapshotSpec, existing: Existing
+        self, stored: Stored, spec: SnapshotSpec, existing: SnapshotAt
     ) -> RuntimeSpec | ReasonMessage:
         """The runtime that reaches it, which lets this namespace read the place."""
         namespace = stored.key.namespace
@@ -83,7 +83,7 @@ class Adopter:
         return find_misplaced(existing.place, found, namespace) or found
 
     async def _errand(
-        self, stored: Stored, spec: SnapshotSpec, existing: Existing, runtime: RuntimeSpec
+        self, stored: Stored, spec: SnapshotSpec, existing: SnapshotAt, runtime: RuntimeSpec
     ) -> Errand:
         storage = runtime.storage or Storage()
         own = (await self.signer()).public

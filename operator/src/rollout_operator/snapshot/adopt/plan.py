@@ -6,13 +6,11 @@ signature, digest and bytes itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from rollout_api.checks.pods.allowed import allows_place, is_plain
 from rollout_api.conditions import Reason
-from rollout_api.names import SNAPSHOT_MANIFESTS
-from rollout_api.places import namespace_place
+from rollout_api.places import SNAPSHOT_EXPECTED, SnapshotAt, namespace_place, parse_snapshot
 from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.storage import SnapshotObject
@@ -36,27 +34,16 @@ from rollout_operator.snapshot.plan import (
 from rollout_operator.snapshot.running import ReasonMessage
 
 LOOK_SECONDS, AGAIN_SECONDS = 3.0, 15.0
-KIND = "blake3:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Existing:
-    """A snapshot that is named: its id, and the place of objects that has it."""
-
-    id: str
-    place: str
-
-
-def parse_existing(given: SnapshotObject) -> Existing | str:
+def parse_existing(given: SnapshotObject) -> SnapshotAt | str:
     """What a spec names; or what is wrong with it, in words."""
-    place, marked, file = given.uri.rpartition(f"/{SNAPSHOT_MANIFESTS}")
-    snapshot = given.digest.removeprefix(KIND)
-    if not marked or file != f"{snapshot}.json" or given.digest != f"{KIND}{snapshot}":
+    found = parse_snapshot(given)
+    if found is None:
         return (
-            f"spec.source.existing: {given.uri!r} with digest {given.digest}: expected"
-            f" PLACE/{SNAPSHOT_MANIFESTS}ID.json and {KIND}ID, of one ID"
+            f"spec.source.existing: {given.uri!r} with digest {given.digest}: {SNAPSHOT_EXPECTED}"
         )
-    return Existing(id=snapshot, place=place)
+    return found
 
 
 def find_misplaced(place: str, runtime: RuntimeSpec, namespace: str) -> ReasonMessage | None:
@@ -91,7 +78,7 @@ def plan_trouble(seen: SnapshotSeen, trouble: ReasonMessage, now: datetime) -> S
 
 
 def plan_work(
-    seen: SnapshotSeen, existing: Existing, uri: str, work: Work | None, now: datetime
+    seen: SnapshotSeen, existing: SnapshotAt, uri: str, work: Work | None, now: datetime
 ) -> SnapshotPlan:
     """What the Job comes to; ``asks`` where it has to be made."""
     if work is None:

@@ -8,17 +8,20 @@ from typing import Any, Literal
 
 from rollout_api.conditions import Reason
 from rollout_api.names import SNAPSHOT_MANIFESTS
+from rollout_api.places import parse_snapshot
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
+from rollout_api.v1alpha1.storage import SnapshotObject
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSource:
-    """A RolloutSnapshot as a run sees it. ``id`` is 64 hex, ``place`` has the objects, where it is durable.
+    """A snapshot as a run sees it. ``id`` is 64 hex, ``place`` has the objects, where it is durable.
 
-    ``Volume``: it lies on the volume of its run's coordinator. ``Stray``: where this run may not read.
+    ``name`` is that of a RolloutSnapshot; empty for one that is named by its location. ``Volume``: it lies on the volume of
+    its run's coordinator. ``Stray``: where this run may not read.
     """
 
     name: str
@@ -53,6 +56,14 @@ def find_source(
     if location is None or location.object is None:
         return RestoreSource(name=name, state="Volume")
     return _of_bucket(name, parsed, location.object.uri, readable)
+
+
+def source_at(given: SnapshotObject, readable: Readable) -> RestoreSource:
+    """A snapshot that is named by its location: whose bytes it has is asked by the run that begins with it."""
+    found = parse_snapshot(given)
+    if found is None or not readable.allows(found.place):
+        return RestoreSource(name="", state="Stray", message=given.uri[:STRAY_SHOWN_MAX])
+    return RestoreSource(name="", state="Taken", id=found.id, place=found.place)
 
 
 def _of_bucket(name: str, status: SnapshotStatus, uri: str, readable: Readable) -> RestoreSource:
@@ -97,8 +108,9 @@ def check_restore(source: RestoreSource) -> Blocked | None:
             )
             return Blocked(reason=Reason.NOT_SUPPORTED, message=words)
         case "Stray":
+            who = f"RolloutSnapshot {name}" if name else "restoreFrom.object"
             words = (
-                f"RolloutSnapshot {name} lies at {source.message!r}, expected below <storage.uri>/<namespace>/ of"
+                f"{who} lies at {source.message!r}, expected below <storage.uri>/<namespace>/ of"
                 " this run or its runtime, or in what the runtime's spec.allowed.storage names"
             )
             return Blocked(reason=Reason.NOT_ALLOWED, message=words)
