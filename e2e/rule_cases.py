@@ -67,7 +67,7 @@ def _text(number: Decimal) -> str:
     return f"{number:f}"
 
 
-LONGEST = "a" * 40
+LONGEST, LONGEST_OF_SWEEPS = "a" * 40, "a" * 34
 DIGEST = "blake3:" + "0" * 64
 EXISTING = {"existing": {"uri": "s3://a", "digest": DIGEST}, "run": None}
 TRAINS_WITHOUT_ACTORS = {"algorithm": {"sft": {}}, "maxSteps": 1}
@@ -91,6 +91,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "names of Services and StatefulSets are made from it": (
         {"metadata": {"name": LONGEST}},
         {"metadata": {"name": f"{LONGEST}a"}},
+    ),
+    "metadata.name must have at most 34 characters: names of runs are made from it": (
+        {"metadata": {"name": LONGEST_OF_SWEEPS}},
+        {"metadata": {"name": f"{LONGEST_OF_SWEEPS}a"}},
     ),
     "metadata.name must start with a lower-case letter and hold only lower-case letters, "
     "digits and dashes, the last not a dash": (
@@ -288,9 +292,41 @@ SNAPSHOTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
 }
 """A snapshot's spec, a change, and what is said to it."""
+SWEPT = {
+    "parameters": [{"field": "seed", "values": ["1"]}],
+    "template": {"spec": {"seed": 7, "train": {"maxSteps": 400}}},
+    "objective": {"metric": "RewardMean"},
+    "search": {"random": {"samples": 1}},
+    "earlyStopping": {"halving": {"firstStep": 20}},
+}
+SWEEPS: dict[str, tuple[dict[str, Any], str]] = {
+    "another template": (
+        {"template": {"spec": {"train": {"maxSteps": 500}}}},
+        "template is immutable: make another sweep",
+    ),
+    "more of it": (
+        {"template": {"spec": {"code": {}}}},
+        "template is immutable: make another sweep",
+    ),
+    "another value": (
+        {"parameters": [{"field": "seed", "values": ["2"]}]},
+        "parameters is immutable: make another sweep",
+    ),
+    "more samples": (
+        {"search": {"random": {"samples": 2}}},
+        "search is immutable: make another sweep",
+    ),
+    "another metric": (
+        {"objective": {"metric": "BestEvaluation"}},
+        "objective is immutable: make another sweep",
+    ),
+    "no early end": ({"earlyStopping": None}, "earlyStopping is immutable: make another sweep"),
+}
+"""A change of that sweep's spec, and what is said to it."""
 
 
 def messages_of_changes() -> set[str]:
     """What is said to changes, in all tables."""
     once = {words for _, words in (NEVER | WHEN_SUSPENDED).values()}
+    once |= {words for _, words in SWEEPS.values()}
     return once | {words for _, _, words in (OTHER_WORK | SNAPSHOTS).values()} | set(SEVERAL_PLACES)

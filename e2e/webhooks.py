@@ -249,7 +249,9 @@ def _configuration(name: str, port: int) -> dict[str, Any]:
             | {
                 "name": "others.rollout.dev",
                 "failurePolicy": "Ignore",
-                "rules": [rule | {"resources": ["rolloutsnapshots", "rolloutendpoints"]}],
+                "rules": [
+                    rule | {"resources": ["rolloutsnapshots", "rolloutendpoints", "rolloutsweeps"]}
+                ],
             },
         ],
     }

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from cluster.kubectl import Kubectl
-from rule_cases import NEVER, OTHER_WORK, SEVERAL_PLACES, SNAPSHOTS, START, WHEN_SUSPENDED
+from rule_cases import (
+    NEVER,
+    OTHER_WORK,
+    SEVERAL_PLACES,
+    SNAPSHOTS,
+    START,
+    SWEEPS,
+    SWEPT,
+    WHEN_SUSPENDED,
+)
 from runs import build_run, install_crds
 from schemas import Rule, build_document, read_rules, read_schemas
 
@@ -137,6 +146,20 @@ def test_what_a_snapshot_is_of_never_changes(kubectl: Kubectl, what: str):
     answers = [
         kubectl.attempt("patch", "rsnap", "kept", "--type=merge", "-p", json.dumps({"spec": spec}))
         for spec in (changed, {"deletionPolicy": "Retain", "description": "kept"})
+    ]
+    assert words in answers[0].stderr
+    assert answers[1].returncode == 0
+
+
+@pytest.mark.parametrize("what", SWEEPS)
+def test_what_a_sweep_compares_never_changes(kubectl: Kubectl, what: str):
+    changed, words = SWEEPS[what]
+    kubectl.apply(build_run("swept") | {"kind": "RolloutSweep", "spec": SWEPT})
+    answers = [
+        kubectl.attempt(
+            "patch", "rsweep", "swept", "--type=merge", "-p", json.dumps({"spec": spec})
+        )
+        for spec in (changed, {"parallelism": 4})
     ]
     assert words in answers[0].stderr
     assert answers[1].returncode == 0

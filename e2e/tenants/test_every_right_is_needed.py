@@ -15,6 +15,7 @@ from rollout.coordinator.status.kubernetes import ApiWriter
 from rollout_api import names
 from rollout_api.v1alpha1.run_status import Progress
 from rollout_api.worker import ProgressWriting, RunIdentity
+from runs import build_run
 
 pytestmark = pytest.mark.control_plane
 ELSEWHERE = {
@@ -84,6 +85,7 @@ def test_the_operator_has_a_right_that_a_whole_life_does_not_need(installation, 
     restart(mallory)
     save(mallory, boss)
     save_by_schedule(mallory)
+    sweep(mallory, boss)
     finish(mallory)
     purge(mallory, boss)
     assert_exact(installation, "rollout-operator")
@@ -201,6 +203,33 @@ def save_by_schedule(mallory):
         ),
         "the older snapshot stayed",
     )
+
+
+def sweep(mallory, boss):
+    """Three runs are made, and two of them lose at their first rung."""
+    halving = {"firstStep": 20, "factor": 3}
+    spec = {
+        "parameters": [{"field": "seed", "values": ["1", "2", "3"]}],
+        "parallelism": 3,
+        "earlyStopping": {"halving": halving},
+        "template": {"spec": build_run()["spec"]},
+    }
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSweep"}
+    assert boss.create({**head, "metadata": {"name": "swept"}, "spec": spec}).done
+    made = [names.sweep_run_name("swept", number) for number in range(3)]
+    for name in made:
+        eventually(lambda n=name: boss.get("RolloutRun", n).done, f"{name} was not made")
+    for number, name in enumerate(made):
+        mallory.world.report({"step": 21, "rewardMean": f"0.{number}"}, name)
+    for name in made[:2]:
+        eventually(
+            lambda n=name: boss.get("RolloutRun", n).body["spec"].get("suspend"),
+            f"{name} was not stopped",
+            seconds=60,
+        )
+    assert boss.delete("RolloutSweep", "swept").done
+    for name in made:
+        boss.delete("RolloutRun", name)
 
 
 def purge(mallory, boss):

@@ -25,7 +25,8 @@ HEAD = """# Fields and who reads them
 Generated from `tests/fields/`: each field was changed by itself in a manifest that is valid, and the part named here
 answered otherwise. `runtime.` stands for the `spec` of RolloutRuntime and ClusterRolloutRuntime. A line that ends in
 `.*` stands for all fields of that object. What RolloutEndpoint does with each field is in
-`docs/how-to/serve-a-model.md`, and RolloutSnapshot in `docs/how-to/take-snapshots.md`.
+`docs/how-to/serve-a-model.md`, RolloutSnapshot in `docs/how-to/take-snapshots.md`, and RolloutSweep in
+`docs/how-to/sweep-in-a-cluster.md`.
 """
 
 

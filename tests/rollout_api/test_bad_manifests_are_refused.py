@@ -17,7 +17,7 @@ from rollout_api.problems import Severity
 
 FOLDER = Path(__file__).parent / "manifests"
 BAD = sorted((FOLDER / "bad").glob("*.yaml"))
-GOOD = sorted((FOLDER / "good").glob("*.yaml"))
+GOOD = sorted([*(FOLDER / "good").glob("*.yaml"), *(FOLDER / "sweeps").glob("*.yaml")])
 
 
 def read_facts(text):

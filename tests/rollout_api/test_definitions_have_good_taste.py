@@ -82,6 +82,7 @@ def test_names_follow_the_design():
         "RolloutRun": (["rrun"], ["rollout"], "Namespaced"),
         "RolloutSnapshot": (["rsnap"], ["rollout"], "Namespaced"),
         "RolloutEndpoint": (["rend"], ["rollout"], "Namespaced"),
+        "RolloutSweep": (["rsweep"], ["rollout"], "Namespaced"),
         "RolloutRuntime": (["rrt"], ["rollout"], "Namespaced"),
         "ClusterRolloutRuntime": (["crrt"], ["rollout"], "Cluster"),
     }

@@ -141,6 +141,10 @@ def test_every_kind_parses_by_its_name():
         "RolloutRun": SMALLEST["spec"],
         "RolloutSnapshot": {"source": {"run": {"name": "a"}}},
         "RolloutEndpoint": {"model": {"fromRun": {"name": "a", "snapshot": "Best"}}},
+        "RolloutSweep": {
+            "parameters": [{"field": "seed", "values": ["1"]}],
+            "template": {"spec": SMALLEST["spec"]},
+        },
         "RolloutRuntime": {"acceleratorClasses": [{"name": "h100", "memory": "80Gi"}]},
         "ClusterRolloutRuntime": {},
     }

@@ -119,6 +119,10 @@ class IsTime:
     """Marks a field as a time, for the generators."""
 
 
+class IsTemplate:
+    """Marks a field as an object of another kind: definitions take it as it comes, whoever reads it checks it."""
+
+
 def parse_real(value: Any) -> Any:
     """Turn a decimal string into a float; pass numbers on; refuse anything else, booleans included."""
     if isinstance(value, str) and len(value) <= REAL_LENGTH_MAX and _REAL.match(value):

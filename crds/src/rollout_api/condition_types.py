@@ -91,6 +91,11 @@ class ConditionType(StrEnum):
         "normal",
         "Reward and selecting evaluation do not part; shown when they do.",
     )
+    MEASURED = (
+        "Measured",
+        "normal",
+        "Of a sweep: runs that are over have reported its objective; shown when one has not.",
+    )
     TRACKING = "Tracking", "normal", "Every tracker takes the metrics that it is given."
     SNAPSHOTTED = "Snapshotted", "normal", "A durable snapshot exists that a restart would use."
     SNAPSHOTS_SCHEDULED = (

@@ -180,8 +180,8 @@ class Reason(Explained):
     )
     NOTHING_MEASURED = (
         "NothingMeasured",
-        "No prompt of an evaluation was answered.",
-        "Look at the logs of the actors.",
+        "No prompt of an evaluation was answered; of a sweep: a run ended without a value of its objective.",
+        "Look at the logs of the actors; of a sweep at the runs that the message names.",
     )
     DEADLINE_EXCEEDED = "DeadlineExceeded", "Not durable in `deadlineSeconds`.", "Make another one."
     RUN_GONE = "RunGone", "The run to be saved or followed is gone.", "Name a run that is there."

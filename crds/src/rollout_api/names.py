@@ -27,6 +27,10 @@ LABEL_ENDPOINT_UID = f"{DOMAIN}/endpoint-uid"
 """UID of that endpoint: a namesake made later does not match."""
 LABEL_REVISION = f"{DOMAIN}/revision"
 """Revision of an endpoint that a server is of, and that its Service sends requests to."""
+LABEL_SWEEP = f"{DOMAIN}/sweep"
+"""Name of the sweep that a run is of."""
+LABEL_SWEEP_OUTCOME = f"{DOMAIN}/sweep-outcome"
+"""``Stopped`` on a run that its sweep has suspended because it lost."""
 LABEL_SNAPSHOT_STEP = f"{DOMAIN}/step"
 """Step of a snapshot."""
 LABEL_SCHEDULE = f"{DOMAIN}/schedule"
@@ -158,6 +162,11 @@ def snapshot_name(run: str, step: int) -> str:
 def scheduled_name(run: str, uid: str, schedule: str, mark: int) -> str:
     """Name of the RolloutSnapshot that a schedule of the run with this UID makes; ``mark``: minutes since 1970, or a step."""
     return f"{run}-{schedule}-{sha256(uid.encode()).hexdigest()[:5]}-{mark}"
+
+
+def sweep_run_name(sweep: str, index: int) -> str:
+    """Name of the run of a sweep with this place among its combinations, from 0."""
+    return f"{sweep}-{index:03d}"
 
 
 def purge_name(uid: str) -> str:

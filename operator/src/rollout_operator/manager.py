@@ -59,6 +59,7 @@ from rollout_operator.snapshot.controller import SnapshotController
 from rollout_operator.snapshot.keys import SnapshotKeys
 from rollout_operator.snapshot.purge.controller import Purger
 from rollout_operator.snapshot.running import Errands
+from rollout_operator.sweep.controller import SweepController
 
 log = logging.getLogger(__name__)
 
@@ -229,35 +230,7 @@ class Manager:
         coordinators, calls = self._build_coordinators(), Calls()
         observer = self._build_observer()
         runs = self._build_reconciler(observer, coordinators, calls)
-        errands = Errands(
-            client=self.client, store=self.store, platform=lambda: self.known.platform
-        )
-        snapshots = SnapshotController(
-            store=self.store,
-            queue=self.queue,
-            look=observer.look,
-            coordinators=coordinators,
-            signer=self.snapshot_keys.signer,
-            send=runs.send_status,
-            purger=Purger(
-                client=self.client,
-                store=self.store,
-                send=runs.send_status,
-                poster=runs.poster,
-                errands=errands,
-                clocks=self.clocks,
-            ),
-            adopter=Adopter(
-                store=self.store,
-                send=runs.send_status,
-                errands=errands,
-                signer=self.snapshot_keys.signer,
-                clocks=self.clocks,
-            ),
-            calls=calls,
-            clocks=self.clocks,
-            count=self.metrics.count_snapshot,
-        )
+        snapshots = self._build_snapshots(observer, coordinators, calls, runs)
         endpoints = EndpointController(
             client=self.client,
             store=self.store,
@@ -269,8 +242,16 @@ class Manager:
             served=self.optional.served,
             clocks=self.clocks,
         )
-        others = [
-            StatusController(
+        sweeps = SweepController(
+            client=self.client,
+            store=self.store,
+            queue=self.queue,
+            send=runs.send_status,
+            clocks=self.clocks,
+        )
+        made = {one.kind: one for one in (runs, snapshots, endpoints, sweeps)}
+        return made | {
+            one.kind: StatusController(
                 kind=one.kind,
                 store=self.store,
                 queue=self.queue,
@@ -279,9 +260,40 @@ class Manager:
                 clock=self.clocks.now,
             )
             for one in OWN_KINDS
-            if one.kind not in (runs.kind, snapshots.kind, endpoints.kind)
-        ]
-        return {one.kind: one for one in (runs, snapshots, endpoints, *others)}
+            if one.kind not in made
+        }
+
+    def _build_snapshots(
+        self, observer: Observer, coordinators: HttpCoordinators, calls: Calls, runs: Reconciler
+    ) -> SnapshotController:
+        client, store, clocks = self.client, self.store, self.clocks
+        errands = Errands(client=client, store=store, platform=lambda: self.known.platform)
+        return SnapshotController(
+            store=store,
+            queue=self.queue,
+            look=observer.look,
+            coordinators=coordinators,
+            signer=self.snapshot_keys.signer,
+            send=runs.send_status,
+            purger=Purger(
+                client=client,
+                store=store,
+                send=runs.send_status,
+                poster=runs.poster,
+                errands=errands,
+                clocks=clocks,
+            ),
+            adopter=Adopter(
+                store=store,
+                send=runs.send_status,
+                errands=errands,
+                signer=self.snapshot_keys.signer,
+                clocks=clocks,
+            ),
+            calls=calls,
+            clocks=clocks,
+            count=self.metrics.count_snapshot,
+        )
 
     def _build_coordinators(self) -> HttpCoordinators:
         return HttpCoordinators(

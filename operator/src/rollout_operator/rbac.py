@@ -43,7 +43,13 @@ _READ = ("list", "watch")
 RULES: tuple[Rule, ...] = (
     Rule(
         group="rollout.dev",
-        resources=("rolloutruns", "rolloutsnapshots", "rolloutendpoints", "rolloutruntimes"),
+        resources=(
+            "rolloutruns",
+            "rolloutsnapshots",
+            "rolloutendpoints",
+            "rolloutsweeps",
+            "rolloutruntimes",
+        ),
         verbs=_READ,
         scope="watched",
         why="the desired state",
@@ -54,6 +60,7 @@ RULES: tuple[Rule, ...] = (
             "rolloutruns/status",
             "rolloutsnapshots/status",
             "rolloutendpoints/status",
+            "rolloutsweeps/status",
             "rolloutruntimes/status",
         ),
         verbs=("patch",),
@@ -66,6 +73,13 @@ RULES: tuple[Rule, ...] = (
         verbs=("delete",),
         scope="watched",
         why="finished runs that ask for it: limits.ttlAction",
+    ),
+    Rule(
+        group="rollout.dev",
+        resources=("rolloutruns",),
+        verbs=("create", "patch"),
+        scope="watched",
+        why="runs of sweeps, and the suspension of those that lose; an admission policy holds it to that",
     ),
     Rule(
         group="rollout.dev",

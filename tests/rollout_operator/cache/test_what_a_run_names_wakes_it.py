@@ -84,3 +84,23 @@ def test_a_run_is_woken_by_its_runtime_before_its_status_says_that_it_lacks_one(
 def test_a_run_that_names_another_no_more_is_left_alone(woken):
     woken.put("RolloutRun", live("b", 2, generation=2))
     assert not woken.put("RolloutRun", live("a", 3))
+
+
+def test_a_sweep_hears_of_the_coming_the_end_and_the_going_of_its_runs_and_of_nothing_else():
+    woken, sweep = Woken(), Key(namespace="n", name="s", kind="RolloutSweep")
+    woken.put("RolloutSweep", live("s", 1, spec={}))
+    owner = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSweep", "name": "s"}
+
+    def told(version, uid="s", namespace="n", status=None):
+        run = live("s-000", version, namespace=namespace, status=status)
+        run["metadata"]["ownerReferences"] = [{**owner, "uid": uid, "controller": True}]
+        woken.put("RolloutRun", run)
+        return woken.keys.count(sweep)
+
+    assert told(2) == 1
+    assert told(3, status={"progress": {"step": 4}}) == 0
+    assert told(4, status=OVER) == 1
+    woken.drop("RolloutRun", live("s-000", 4))
+    assert woken.keys.count(sweep) == 1
+    assert told(5, uid="another") == 0
+    assert told(6, namespace="elsewhere") == 0

@@ -125,6 +125,8 @@ def test_every_kind_has_a_health_check_and_every_state_is_tested():
     assert tested == {path.resolve() for path in STATES}
 
 
-def test_kinds_without_an_end_share_one_check():
-    texts = {p.read_text() for p in FOLDER.glob("*/health.lua") if p.parent.name != "RolloutRun"}
-    assert len(texts) == 1
+def test_kinds_with_an_end_share_one_check_and_those_without_another():
+    texts = {path.parent.name: path.read_text() for path in FOLDER.glob("*/health.lua")}
+    ending = {texts.pop(kind) for kind in ("RolloutRun", "RolloutSweep")}
+    assert len(ending) == 1
+    assert len(set(texts.values())) == 1

@@ -17,6 +17,7 @@ from rollout_api.checks.facts import NO_FACTS, Facts
 from rollout_api.checks.inference.endpoint import check_endpoint, check_written
 from rollout_api.checks.pods.cluster import queues_agree
 from rollout_api.checks.registry import RULES
+from rollout_api.checks.sweeps.sweep import check_sweep
 from rollout_api.checks.together import check_together
 from rollout_api.checks.unbuilt import check_runtime, check_snapshot
 from rollout_api.parse import parse_object
@@ -26,6 +27,7 @@ from rollout_api.v1alpha1.objects.kinds import model_of
 from rollout_api.v1alpha1.run import RolloutRun, RolloutRunSpec
 from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
 from rollout_api.v1alpha1.snapshot import RolloutSnapshot
+from rollout_api.v1alpha1.sweep import RolloutSweep
 
 __all__ = ["Facts", "check_document", "check_run", "check_spec", "check_together"]
 
@@ -52,6 +54,9 @@ def check_document(data: Mapping[str, Any], facts: Facts = NO_FACTS) -> tuple[Pr
         return tuple(check_runtime(parsed.spec))
     if isinstance(parsed, RolloutSnapshot):
         return tuple(check_snapshot(parsed.spec))
+    if isinstance(parsed, RolloutSweep):
+        template = data["spec"]["template"]["spec"]
+        return tuple(check_sweep(parsed.spec, template, facts, check_spec))
     assert isinstance(parsed, RolloutEndpoint), f"{kind} has rules"
     return (*check_endpoint(parsed.spec), *check_written(parsed.spec))
 

@@ -57,7 +57,7 @@ def _object(node: Object, definitions: dict[str, Schema]) -> Schema:
         "type": "object",
         "description": node.description,
         "properties": {m.name: _member(m, definitions) for m in node.members},
-        "additionalProperties": node.name in ("Meta", "RunMeta"),
+        "additionalProperties": node.name in ("Meta", "RunMeta", "SweepMeta"),
     }
     required = [member.name for member in node.members if member.required]
     if required:

@@ -44,6 +44,9 @@ def _object(node: Object, *, defaults: bool) -> Schema:
 
 
 def _member(member: Member, *, defaults: bool) -> Schema:
+    if member.template:
+        text = {"description": member.description}
+        return {"type": "object", **text, "x-kubernetes-preserve-unknown-fields": True}
     defaults = defaults and member.name != "status"
     schema = lower(member.node, defaults=defaults)
     schema["description"] = member.description

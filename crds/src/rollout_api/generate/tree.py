@@ -12,7 +12,17 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rollout_api.base import LIST_MAP_KEYS, LIST_TYPE, PRESET, ApiModel, IsReal, IsTime, OneOf, Rule
+from rollout_api.base import (
+    LIST_MAP_KEYS,
+    LIST_TYPE,
+    PRESET,
+    ApiModel,
+    IsReal,
+    IsTemplate,
+    IsTime,
+    OneOf,
+    Rule,
+)
 from rollout_api.generate.docstrings import describe_fields, describe_model
 from rollout_api.v1alpha1.pods.pods import IsQuantity
 
@@ -59,7 +69,10 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One field of an object; ``default`` is None when there is none, ``preset`` when a preset has it."""
+    """One field of an object; ``default`` is None when there is none, ``preset`` when a preset has it.
+
+    ``template``: an object of another kind, which definitions do not look into.
+    """
 
     name: str
     description: str
@@ -67,6 +80,7 @@ class Member:
     required: bool
     default: Any
     preset: bool
+    template: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +136,7 @@ def _member(name: str, field: FieldInfo, description: str) -> Member:
         required=field.is_required(),
         default=_default(field),
         preset=bool(extra.get(PRESET)),
+        template=any(isinstance(one, IsTemplate) for one in field.metadata),
     )
 
 

@@ -1,4 +1,4 @@
--- A run is like a Job: Progressing until it has finished, so that the next sync wave waits for its result.
+-- A run or a sweep is like a Job: Progressing until it has finished, so that the next sync wave waits for its result.
 local hs = { status = "Progressing", message = "Waiting for the operator" }
 if obj.status == nil or obj.status.conditions == nil then
   return hs

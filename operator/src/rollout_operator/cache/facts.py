@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
+from rollout_api import GROUP
 from rollout_operator.controller.queue import Key
+from rollout_operator.kube.managed_fields import controller_uid
 
 Document = Mapping[str, Any]
 References = Callable[[str, Document], tuple[Key, ...]]
 """Of a namespace and a spec: where the objects of our kinds are, or would be, that the spec names."""
 PENDING = "Pending"
+SWEEP = "RolloutSweep"
+"""The kind whose objects make objects of our kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +24,7 @@ class Facts:
     """``ready`` is the reason of Ready, ``references`` are objects of our kinds that its spec names.
 
     ``reasons`` are those of every condition, of an object that has not finished. ``started``: it has children
-    of an attempt, and goes on. ``created`` is RFC 3339.
+    of an attempt, and goes on. ``created`` is RFC 3339. ``sweep`` is the UID of the sweep that controls it.
     """
 
     ready: str = PENDING
@@ -30,6 +34,7 @@ class Facts:
     started: bool = False
     created: str = ""
     references: tuple[Key, ...] = ()
+    sweep: str = ""
 
     @property
     def at_work(self) -> bool:
@@ -51,6 +56,7 @@ def read_facts(meta: Document, spec: Document, status: Document, references: Ref
         started=status.get("attempt", 0) > 0 and not finished and not suspended,
         created=meta.get("creationTimestamp", ""),
         references=references(meta.get("namespace", ""), spec),
+        sweep=intern(controller_uid(meta, GROUP, SWEEP)),
     )
 
 

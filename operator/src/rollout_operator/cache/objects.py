@@ -8,12 +8,25 @@ from typing import Any
 
 from rollout_api.checks.sizes import find_excess
 from rollout_api.fields import tracked
-from rollout_api.names import LABEL_PRIORITY, LABEL_QUEUE, LABEL_RUN_UID, LABEL_SCHEDULE
+from rollout_api.names import (
+    LABEL_PRIORITY,
+    LABEL_QUEUE,
+    LABEL_RUN_UID,
+    LABEL_SCHEDULE,
+    LABEL_SWEEP_OUTCOME,
+)
 from rollout_operator.cache.facts import Document, Facts, References, read_facts
 from rollout_operator.controller.queue import Key
 
 LABELS_KEPT = frozenset(
-    {LABEL_QUEUE, LABEL_PRIORITY, LABEL_RUN_UID, LABEL_SCHEDULE, *tracked.LABELS}
+    {
+        LABEL_QUEUE,
+        LABEL_PRIORITY,
+        LABEL_RUN_UID,
+        LABEL_SCHEDULE,
+        LABEL_SWEEP_OUTCOME,
+        *tracked.LABELS,
+    }
 )
 MARK_LENGTH_MAX = 256
 KEPT_BYTES_MAX = 96 * 1024

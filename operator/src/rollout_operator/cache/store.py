@@ -99,6 +99,7 @@ class Store:
 
     def _look_up(self, before: Stored | None, after: Stored | None) -> None:
         self._index(before, after)
+        self._wake_sweep(before, after)
         if before is not None and _standing(before) != _standing(after):
             self._wake_referrers(before.key)
         elif before is None and after is not None:
@@ -109,6 +110,14 @@ class Store:
         one = after or before
         if one is not None and one.key.kind in self._references:
             self.index.replace(before, after)
+
+    def _wake_sweep(self, before: Stored | None, after: Stored | None) -> None:
+        """Whoever made an object of ours hears of its coming, its end and its going."""
+        one = after or before
+        if one is None or not one.facts.sweep or _standing(before) == _standing(after):
+            return
+        if (key := self._key_of((one.key.namespace, one.facts.sweep))) is not None:
+            self._changed(key)
 
     def _wake_referrers(self, key: Key) -> None:
         """By what their specs say: one whose status is being written just now waits as well."""

@@ -48,6 +48,7 @@ def _own(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
 RUNS = _own("rolloutruns", "RolloutRun")
 SNAPSHOTS = _own("rolloutsnapshots", "RolloutSnapshot")
 ENDPOINTS = _own("rolloutendpoints", "RolloutEndpoint")
+SWEEPS = _own("rolloutsweeps", "RolloutSweep")
 RUNTIMES = _own("rolloutruntimes", "RolloutRuntime")
 CLUSTER_RUNTIMES = _own("clusterrolloutruntimes", "ClusterRolloutRuntime", namespaced=False)
 
@@ -76,7 +77,7 @@ CSI_DRIVERS = _in("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
 LEASES = _in("coordination.k8s.io", "leases", "Lease")
 EVENTS = _in("events.k8s.io", "events", "Event")
 
-OWN_KINDS = (RUNS, SNAPSHOTS, ENDPOINTS, RUNTIMES, CLUSTER_RUNTIMES)
+OWN_KINDS = (RUNS, SNAPSHOTS, ENDPOINTS, SWEEPS, RUNTIMES, CLUSTER_RUNTIMES)
 WATCHED_CHILDREN = (
     CONFIG_MAPS,
     SERVICES,

@@ -15,7 +15,7 @@ from rollout_operator.webhook.server import WebhookServer
 
 GROUP, VERSION = "rollout.dev", "v1alpha1"
 PATH = "validate"
-KINDS = ("rolloutruns", "rolloutsnapshots", "rolloutendpoints")
+KINDS = ("rolloutruns", "rolloutsnapshots", "rolloutendpoints", "rolloutsweeps")
 """Kinds with rules that a schema cannot hold; runtimes have none."""
 INVALID = 422
 

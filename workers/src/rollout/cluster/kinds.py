@@ -35,7 +35,10 @@ ENDPOINT = Kind(
     words=("rolloutendpoints", "rolloutendpoint", "rend", "endpoint", "endpoints"),
     has_scale=True,
 )
-KINDS = (RUN, SNAPSHOT, ENDPOINT)
+SWEEP = Kind(
+    name="RolloutSweep", words=("rolloutsweeps", "rolloutsweep", "rsweep", "sweep", "sweeps")
+)
+KINDS = (RUN, SNAPSHOT, ENDPOINT, SWEEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rollout.cluster.kinds import RUN, Kind
+from rollout.cluster.kinds import RUN, SWEEP, Kind
 from rollout.errors import SpecError
 from rollout_api.names import LABEL_ROLE, LABEL_RUN_UID
 
 Object = Mapping[str, Any]
 CALM = frozenset({"ContainerCreating", "PodInitializing"})
 """What a container waits for in the normal course."""
+
+
+SWEPT = ("running", "succeeded", "stopped")
+"""Counts of a sweep that ``rollout get`` shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,8 @@ def columns(kind: Kind) -> tuple[str, ...]:
     """The headings of ``rollout get``."""
     if kind is RUN:
         return ("NAME", "READY", "REASON", "STEP", "REWARD", "ACTORS", "LEARNERS", "AGE")
+    if kind is SWEEP:
+        return ("NAME", "READY", "REASON", "RUNS", *map(str.upper, SWEPT), "BEST", "VALUE", "AGE")
     return ("NAME", "READY", "REASON", "AGE")
 
 
@@ -79,6 +85,11 @@ def row(kind: Kind, obj: Object, now: datetime) -> list[Any]:
     """One object below ``columns``."""
     ready = condition(obj, "Ready")
     begin = [dig(obj, "metadata.name"), ready.get("status"), ready.get("reason")]
+    if kind is SWEEP:
+        counts = [dig(obj, f"status.counts.{name}") for name in SWEPT]
+        value, best = dig(obj, "status.best.value"), dig(obj, "status.best.name")
+        found = [best, None if value is None else float(value)]
+        return [*begin, dig(obj, "status.total"), *counts, *found, age(obj, now)]
     if kind is not RUN:
         return [*begin, age(obj, now)]
     progress = dig(obj, "status.progress") or {}

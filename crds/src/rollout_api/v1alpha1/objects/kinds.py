@@ -8,6 +8,7 @@ from rollout_api.v1alpha1.inference.endpoint import RolloutEndpoint
 from rollout_api.v1alpha1.run import RolloutRun
 from rollout_api.v1alpha1.runtime import ClusterRolloutRuntime, RolloutRuntime
 from rollout_api.v1alpha1.snapshot import RolloutSnapshot
+from rollout_api.v1alpha1.sweep import RolloutSweep
 
 READY = '.status.conditions[?(@.type=="Ready")].status'
 REASON = '.status.conditions[?(@.type=="Ready")].reason'
@@ -101,6 +102,24 @@ KINDS: tuple[Kind, ...] = (
             _AGE,
         ),
         scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),
+    ),
+    Kind(
+        model=RolloutSweep,
+        plural="rolloutsweeps",
+        short_name="rsweep",
+        columns=(
+            *_STATE,
+            Column("Runs", ".status.total", "integer"),
+            Column("Running", ".status.counts.running", "integer"),
+            Column("Succeeded", ".status.counts.succeeded", "integer"),
+            Column("Stopped", ".status.counts.stopped", "integer"),
+            Column("Best", ".status.best.name"),
+            Column("Value", ".status.best.value"),
+            Column("Waiting", ".status.counts.waiting", "integer", wide=True),
+            Column("Failed", ".status.counts.failed", "integer", wide=True),
+            Column("Metric", ".spec.objective.metric", wide=True),
+            _AGE,
+        ),
     ),
     Kind(
         model=RolloutRuntime,

@@ -8,6 +8,8 @@ from rollout_api.base import ApiModel, Name, ObjectName
 from rollout_api.v1alpha1.pods.pods import LabelKey, LabelValue
 
 RUN_NAME_LENGTH_MAX = 40
+SWEEP_NAME_LENGTH_MAX = 34
+"""Leaves room for the runs' own ending, ``-f001``."""
 RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -38,3 +40,13 @@ class RunMeta(Meta):
         StringConstraints(min_length=1, max_length=RUN_NAME_LENGTH_MAX, pattern=RUN_NAME_PATTERN),
     ]
     """Name: at most 40 characters, a letter first; the names of Services and StatefulSets follow."""
+
+
+class SweepMeta(Meta):
+    """Metadata of an object from whose name names of runs are made."""
+
+    name: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=SWEEP_NAME_LENGTH_MAX, pattern=RUN_NAME_PATTERN),
+    ]
+    """Name: at most 34 characters, a letter first; the names of runs follow."""

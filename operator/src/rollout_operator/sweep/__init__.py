@@ -1,0 +1,1 @@
+"""RolloutSweep: runs of one template, made, compared and stopped."""

@@ -1,0 +1,75 @@
+"""What planning a sweep takes and gives: frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rollout_api.v1alpha1.sweep import SweepSpec, SweepStatus
+from rollout_operator.controller.conditions import Status
+from rollout_operator.run.plan.model import Blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptRun:
+    """A RolloutRun with the name of one of the sweep's. ``mine``: the sweep controls it.
+
+    ``stopped``: the sweep has suspended it. ``value`` is finite, None where the run reports none.
+    """
+
+    name: str
+    uid: str
+    version: int
+    mine: bool
+    deleting: bool = False
+    suspended: bool = False
+    stopped: bool = False
+    outcome: Literal["Succeeded", "Failed"] | None = None
+    message: str = ""
+    step: int | None = None
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSeen:
+    """One RolloutSweep and its runs. ``spec`` is None where ``fault`` says what is wrong with it.
+
+    ``template`` is the spec of its runs as it was written. ``gate``: what was refused just now.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    spec: SweepSpec | None
+    template: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""
+    status: SweepStatus
+    runs: Mapping[str, SweptRun] = field(default_factory=dict)
+    gate: Blocked | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """A run to be made, with its values in the order of the parameters."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepActs:
+    """What to do now, as the status that is written already has it. ``blocked``: why more is not done."""
+
+    makes: tuple[RunOrder, ...] = ()
+    stops: tuple[SweptRun, ...] = ()
+    blocked: Blocked | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSaying:
+    """``status`` None writes nothing."""
+
+    status: Status | None
+    requeue_seconds: float | None
