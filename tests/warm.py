@@ -53,6 +53,7 @@ FIRST = dict(os.environ)
 LEFT_BY_LIBRARIES = (
     *("TORCH", "PYTORCH_", "TRITON_", "TILELANG_", "CUBLAS_", "VLLM_", "_MLFLOW_"),
     *("LD_LIBRARY_PATH", "DISABLE_GCS_"),
+    *("MLFLOW_DISABLE_TELEMETRY", "MLFLOW_HTTP_REQUEST_", "WANDB_SERVICE"),
 )
 """Set by what a test process has imported by now, and by nobody for the processes that it starts."""
 

@@ -6,6 +6,7 @@ namespace of its own, in which /etc/passwd and /run are the test's: that needs r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -113,7 +114,8 @@ class Sshd:
 
     def __exit__(self, *_: object) -> None:
         for process in self._runs():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
+                process.kill()
         self.stop()
 
     @property
