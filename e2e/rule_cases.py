@@ -298,6 +298,7 @@ SWEPT = {
     "objective": {"metric": "RewardMean"},
     "search": {"random": {"samples": 1}},
     "earlyStopping": {"halving": {"firstStep": 20}},
+    "forks": {"max": 1},
 }
 SWEEPS: dict[str, tuple[dict[str, Any], str]] = {
     "another template": (
@@ -320,6 +321,7 @@ SWEEPS: dict[str, tuple[dict[str, Any], str]] = {
         {"objective": {"metric": "BestEvaluation"}},
         "objective is immutable: make another sweep",
     ),
+    "more forks": ({"forks": {"max": 2}}, "forks is immutable: make another sweep"),
     "no early end": ({"earlyStopping": None}, "earlyStopping is immutable: make another sweep"),
 }
 """A change of that sweep's spec, and what is said to it."""

@@ -24,6 +24,7 @@ GRID = {
     "parallelism": 3,
     "earlyStopping": {"halving": {"firstStep": 20, "factor": 3, "minRuns": 3}},
     "objective": {"metric": "RewardMean"},
+    "forks": {"max": 1},
     "search": {"grid": {}},
     "template": {"spec": EVALUATED},
 }
@@ -42,6 +43,7 @@ CHANGES = {
     "spec.search.random.seed": (DRAWN, 1),
     "spec.search.grid": (GRID, None),
     "spec.objective.metric": (GRID, "BestEvaluation"),
+    "spec.forks.max": (GRID, 2),
     "spec.parallelism": (GRID, 2),
     "spec.earlyStopping.halving.firstStep": (GRID, 30),
     "spec.earlyStopping.halving.factor": (GRID, 2),
@@ -68,15 +70,18 @@ async def play(spec):
             world._say(number, {"progress": {"step": 21, "rewardMean": reward, "best": best}})
     await world.settle()
     seen.append(world.status)
+    for number in (1, 2):
+        world.save(number)
+    await world.settle()
     made = {name: live["spec"] for name, live in world.runs().items()}
-    for number in range(len(world.status["runs"])):
-        name = f"rates-{number:03d}"
-        if name not in world.runs() or world.outcomes()[number]:
+    for entry in world.status["runs"]:
+        place = entry["name"].removeprefix("rates-")
+        if entry["name"] not in world.runs() or entry.get("outcome"):
             continue
-        if number == 3:
-            world.delete(number)
+        if place == "003":
+            world.delete(place)
         else:
-            world.end(number, well=number == 2)
+            world.end(place, well=place == "002")
         await world.settle()
         seen.append(world.status)
     return [seen, made]

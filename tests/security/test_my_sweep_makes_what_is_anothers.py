@@ -14,8 +14,8 @@ from sweep_world import HALVED, PLACE, RATE, World
 
 from rollout_api.v1alpha1.sweep import RolloutSweep, SweepStatus
 from rollout_operator.errors import ChildRefused
-from rollout_operator.sweep.model import RunOrder, SweepSeen
-from rollout_operator.sweep.render import build_run, check_run, owner_reference
+from rollout_operator.sweep.model import ForkOrder, RunOrder, SweepSeen
+from rollout_operator.sweep.render import build_run, build_snapshot, check_made, owner_reference
 from rollout_operator.webhook.review import review
 
 
@@ -49,14 +49,24 @@ FORGED = {
 }
 
 
-def test_a_run_of_the_sweep_leaves():
-    check_run(MINE, seen())
+SAVED = build_snapshot(seen(), ForkOrder(name="rates-f001", run="rates-000", run_uid="u"))
+
+
+def test_a_run_of_the_sweep_and_a_snapshot_of_a_fork_leave():
+    check_made(MINE, seen())
+    check_made(SAVED, seen())
+
+
+def test_a_snapshot_with_the_name_of_a_run_that_is_no_fork_does_not_leave():
+    forged = {**SAVED, "metadata": {**SAVED["metadata"], "name": "rates-001"}}
+    with pytest.raises(ChildRefused):
+        check_made(forged, seen())
 
 
 @pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
 def test_what_is_no_run_of_the_sweep_does_not_leave(change):
     with pytest.raises(ChildRefused):
-        check_run({**copy.deepcopy(MINE), **change}, seen())
+        check_made({**copy.deepcopy(MINE), **change}, seen())
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,11 @@ def sweep_run_name(sweep: str, index: int) -> str:
     return f"{sweep}-{index:03d}"
 
 
+def sweep_fork_name(sweep: str, number: int) -> str:
+    """Name of a fork of a sweep, counted from 1 in the order of the decisions, and of the snapshot that it begins with."""
+    return f"{sweep}-f{number:03d}"
+
+
 def purge_name(uid: str) -> str:
     """Name of the Job that removes the bytes of the RolloutSnapshot with this UID."""
     return f"purge-{uid}"

@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         resources=("rolloutsnapshots",),
         verbs=("create", "delete"),
         scope="watched",
-        why="snapshots that a run's schedules ask for, and those that they no longer keep",
+        why="snapshots that a run's schedules ask for, and those that they no longer keep; those that forks of sweeps begin with",
     ),
     Rule(
         group="batch",

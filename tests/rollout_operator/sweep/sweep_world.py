@@ -155,33 +155,51 @@ class World:
     def runs(self) -> dict[str, Body]:
         return {place[2]: live for place, live in self.model.of_kind("rolloutruns")}
 
-    def report(self, number: int, step: Any, reward: Any) -> None:
+    def report(self, number: int | str, step: Any, reward: Any) -> None:
         """The run's coordinator says how far it is."""
         said = {"step": step, **({} if reward is None else {"rewardMean": reward})}
         self._say(number, {"progress": said})
 
-    def end(self, number: int, *, well: bool = True) -> None:
+    def end(self, number: int | str, *, well: bool = True) -> None:
         kind = "Complete" if well else "Failed"
         reason = "Succeeded" if well else "OutOfMemory"
         head = {"status": "True", "reason": reason, "message": "so it went"}
         self._say(number, {"conditions": [{"type": one, **head} for one in (kind, "Finished")]})
 
-    def _say(self, number: int, status: Body) -> None:
-        place = ("rolloutruns", "ns", f"rates-{number:03d}")
-        self.model.merge("the run", place, {"status": status}, "status")
+    def _say(self, number: int | str, status: Body) -> None:
+        self.model.merge("the run", self._place(number), {"status": status}, "status")
 
-    def delete(self, number: int) -> None:
-        self.model.drop(("rolloutruns", "ns", f"rates-{number:03d}"))
+    def _place(self, number: int | str) -> tuple[str, str, str]:
+        place = f"{number:03d}" if isinstance(number, int) else number
+        return "rolloutruns", "ns", f"rates-{place}"
 
-    def put(self, name: str, **meta: Any) -> None:
-        """A run of somebody else."""
-        place = ("rolloutruns", "ns", name)
-        body = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-        self.model.create(
-            PERSON,
-            place,
-            {**body, "metadata": {"name": name, "namespace": "ns", **meta}, "spec": {}},
-        )
+    def delete(self, number: int | str) -> None:
+        self.model.drop(self._place(number))
+
+    def put(
+        self, name: str, plural: str = "rolloutruns", kind: str = "RolloutRun", **meta: Any
+    ) -> None:
+        """A run, or another object, of somebody else."""
+        body = {"apiVersion": "rollout.dev/v1alpha1", "kind": kind, "spec": {}}
+        named = {"name": name, "namespace": "ns", **meta}
+        self.model.create(PERSON, (plural, "ns", name), {**body, "metadata": named})
+
+    # -- snapshots that forks begin with -----------------------------------------------------------------
+
+    def snapshot(self, number: int) -> Body:
+        return self.model.get(("rolloutsnapshots", "ns", f"rates-f{number:03d}"))
+
+    def save(self, number: int) -> None:
+        """The winner's coordinator has taken the snapshot of a fork."""
+        head = {"status": "True", "reason": "SnapshotTaken", "message": "m"}
+        conditions = [{"type": one, **head} for one in ("Complete", "Finished", "Ready")]
+        location = {"object": {"uri": "s3://runs/ns/u/snapshots/manifests/0.json"}}
+        self.say_snapshot(number, {"conditions": conditions, "location": location})
+
+    def say_snapshot(self, number: int, status: Body) -> None:
+        place = ("rolloutsnapshots", "ns", f"rates-f{number:03d}")
+        if place in self.model.objects:
+            self.model.merge("the run", place, {"status": status}, "status")
 
     # -- what is said ------------------------------------------------------------------------------------
 
@@ -198,6 +216,12 @@ class World:
             if one["type"] == kind:
                 return one["status"], one["reason"]
         return "", ""
+
+    def forget(self) -> None:
+        """Somebody empties the status."""
+        live = self.model.get(PLACE)
+        live["status"] = {}
+        self.model.replace(PERSON, PLACE, live)
 
     def outcomes(self) -> list[str | None]:
         return [one.get("outcome") for one in self.status["runs"]]

@@ -79,6 +79,19 @@ def set_values(spec: Mapping[str, Any], values: Mapping[Settable, str]) -> dict[
     return made
 
 
+def read_text(spec: Mapping[str, Any], field: Settable) -> str | None:
+    """What stands at a field, as a parameter writes it; None where nothing does."""
+    here: Any = spec
+    for step in field.steps:
+        if isinstance(step, int):
+            here = here[step] if isinstance(here, list) and step < len(here) else None
+        else:
+            here = here.get(step) if isinstance(here, Mapping) else None
+    if isinstance(here, bool):
+        return str(here).lower()
+    return str(here) if isinstance(here, int | float | str) else None
+
+
 def _below(
     annotation: Any, step: Step, path: str, before: Sequence[Step]
 ) -> tuple[Any, Sequence[Any]]:

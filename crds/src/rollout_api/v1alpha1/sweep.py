@@ -21,11 +21,12 @@ from rollout_api.v1alpha1.objects.meta import SweepMeta
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 PARAMETERS_MAX, VALUES_MAX = 8, 32
-RUNS_MAX = 256
+RUNS_MAX, FORKS_MAX = 256, 64
 RUNGS_MAX = 16
+VALUE_MAX = 64
 
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Value = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Value = Annotated[str, StringConstraints(min_length=1, max_length=VALUE_MAX)]
 
 
 class ParameterRange(ApiModel):
@@ -100,6 +101,16 @@ class EarlyStopping(ApiModel):
     """By rank among the runs that have come as far."""
 
 
+class Forks(ApiModel):
+    """What takes the place of a loser: a run that begins with a snapshot of the best one at the loser's rung (Jaderberg 2017).
+
+    Its settings are the winner's; those that a begun run may change go to the value beside, or to 0.8 or 1.25 times theirs.
+    """
+
+    max: int = Field(ge=1, le=FORKS_MAX)
+    """Forks in all; losers after that are stopped and nothing takes their place."""
+
+
 class SweepTemplate(ApiModel):
     """The run that each run of the sweep is made from."""
 
@@ -119,7 +130,7 @@ class SweepSpec(ApiModel):
     """What is wanted of the sweep; immutable but for `parallelism`."""
 
     rules: ClassVar[tuple[Rule, ...]] = tuple(
-        map(_immutable, ("template", "parameters", "search", "objective", "earlyStopping"))
+        map(_immutable, ("template", "parameters", "search", "objective", "earlyStopping", "forks"))
     )
 
     template: SweepTemplate
@@ -134,6 +145,8 @@ class SweepSpec(ApiModel):
     """Runs at work at a time. May be changed: fewer stops none that is at work."""
     early_stopping: EarlyStopping | None = None
     """How losers are stopped before their end. Unset: every run goes to its end."""
+    forks: Forks | None = None
+    """What takes the place of losers; with `earlyStopping`, and runs that keep their objects in a bucket. Unset: nothing."""
 
 
 class Rung(ApiModel):
@@ -143,6 +156,15 @@ class Rung(ApiModel):
     """Step of the rung."""
     value: Real
     """Value of the objective."""
+
+
+class ForkedFrom(ApiModel):
+    """The run that a fork begins from."""
+
+    name: ObjectName
+    """Name of its RolloutRun."""
+    step: int = Field(default=0, ge=0)
+    """Step that it had come to when that was decided; the fork is compared at rungs past it."""
 
 
 class SweepRun(ApiModel):
@@ -164,6 +186,8 @@ class SweepRun(ApiModel):
     """Its value of the objective, as last seen. Unset: it has reported none."""
     rungs: tuple[Rung, ...] = many(RUNGS_MAX)
     """What it had at the rungs of `earlyStopping`."""
+    forked_from: ForkedFrom | None = None
+    """Of a fork: the winner that it begins from, by a RolloutSnapshot of the fork's own name. Unset: it begins with the model."""
 
 
 class SweepCounts(ApiModel):
@@ -211,8 +235,8 @@ class SweepStatus(ApiModel):
     """The best run so far. Unset: none has reported a value."""
     completion_time: Timestamp | None = None
     """When all runs were over."""
-    runs: tuple[SweepRun, ...] = many(RUNS_MAX, key="name")
-    """Every run. What stands here is acted on: a run that has a UID is not made again."""
+    runs: tuple[SweepRun, ...] = many(RUNS_MAX + FORKS_MAX, key="name")
+    """Every run, forks behind the others. What stands here is acted on: a run that has a UID is not made again."""
 
 
 class RolloutSweep(ApiModel):

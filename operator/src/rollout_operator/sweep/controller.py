@@ -16,9 +16,9 @@ from rollout_operator.cache.store import Store
 from rollout_operator.controller.backoff import asked_seconds
 from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
-from rollout_operator.errors import Conflict, KubeError, Terminating
+from rollout_operator.errors import KubeError, Terminating
 from rollout_operator.kube.client import KubeClient
-from rollout_operator.kube.resources import RUNS
+from rollout_operator.kube.resources import RUNS, SNAPSHOTS, Resource
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.controller import FAILURES_TOLD_MAX, PEOPLE_MEND, gate_of
 from rollout_operator.run.index.references import RUN
@@ -27,7 +27,7 @@ from rollout_operator.run.plan.preconditions.checks import CLUSTER
 from rollout_operator.sweep.model import RunOrder, SweepActs, SweepSeen, SweptRun
 from rollout_operator.sweep.observe import STOPPED, look
 from rollout_operator.sweep.plan import plan_acts
-from rollout_operator.sweep.render import build_run, check_run
+from rollout_operator.sweep.render import build_run, build_snapshot, check_made
 from rollout_operator.sweep.status import plan_status
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class SweepController:
         """Losers first: they hold the devices that others wait for. Why a run could not be made, where one could not."""
         for run in acts.stops:
             await self._stop(seen, run)
+        for fork in acts.saves:
+            await self._create(build_snapshot(seen, fork), SNAPSHOTS, seen)
         for order in acts.makes:
             if (gate := await self._make(seen, order)) is not None:
                 return gate
@@ -87,16 +89,16 @@ class SweepController:
             return Blocked(
                 reason=Reason.INVALID_SPEC, message=message, retry_seconds=INVALID_SECONDS
             )
-        manifest = build_run(seen, order)
-        check_run(manifest, seen)
-        try:
-            made = await self.client.create(manifest, RUNS, manager=names.MANAGER_CHILDREN)
-        except Conflict:
-            log.info("run is there already run=%s/%s", seen.namespace, order.name)
-            raise
-        log.info("run made run=%s/%s sweep=%s", seen.namespace, order.name, seen.name)
-        self.store.put_object(RUN, made)
+        await self._create(build_run(seen, order), RUNS, seen)
         return None
+
+    async def _create(self, manifest: dict[str, Any], resource: Resource, seen: SweepSeen) -> None:
+        """One that is there already is looked at again first. Raises Conflict."""
+        check_made(manifest, seen)
+        made = await self.client.create(manifest, resource, manager=names.MANAGER_CHILDREN)
+        name = manifest["metadata"]["name"]
+        log.info("made kind=%s name=%s/%s", resource.kind, seen.namespace, name)
+        self.store.put_object(resource.kind, made)
 
     async def _stop(self, seen: SweepSeen, run: SweptRun) -> None:
         """As it was seen: one that has changed since is looked at again. The run saves itself, and stays."""

@@ -15,7 +15,8 @@ from rollout_operator.run.plan.model import Blocked
 class SweptRun:
     """A RolloutRun with the name of one of the sweep's. ``mine``: the sweep controls it.
 
-    ``stopped``: the sweep has suspended it. ``value`` is finite, None where the run reports none.
+    ``stopped``: the sweep has suspended it. ``value`` is finite, None where the run reports none. ``values``: what its spec
+    has at the sweep's parameters.
     """
 
     name: str
@@ -29,6 +30,18 @@ class SweptRun:
     message: str = ""
     step: int | None = None
     value: float | None = None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptSnapshot:
+    """A RolloutSnapshot with the name of one of the sweep's forks. ``failed``: why it never will be what a run can begin with."""
+
+    name: str
+    mine: bool
+    run: str
+    ready: bool = False
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +60,33 @@ class SweepSeen:
     fault: str = ""
     status: SweepStatus
     runs: Mapping[str, SweptRun] = field(default_factory=dict)
+    snapshots: Mapping[str, SweptSnapshot] = field(default_factory=dict)
     gate: Blocked | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrder:
-    """A run to be made, with its values in the order of the parameters."""
+    """A run to be made, with its values in the order of the parameters. ``snapshot``: what it begins with, empty for the model."""
 
     name: str
     values: tuple[str, ...]
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOrder:
+    """A snapshot to be made of a winner, for the fork of this name."""
+
+    name: str
+    run: str
+    run_uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepActs:
     """What to do now, as the status that is written already has it. ``blocked``: why more is not done."""
 
+    saves: tuple[ForkOrder, ...] = ()
     makes: tuple[RunOrder, ...] = ()
     stops: tuple[SweptRun, ...] = ()
     blocked: Blocked | None = None

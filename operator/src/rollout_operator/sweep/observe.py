@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,17 +16,18 @@ from pydantic import ValidationError
 
 from rollout_api.base import parse_real
 from rollout_api.checks.sweeps.sweep import check_form
-from rollout_api.names import LABEL_SWEEP_OUTCOME, sweep_run_name
+from rollout_api.names import LABEL_SWEEP_OUTCOME, sweep_fork_name, sweep_run_name
 from rollout_api.problems import problems_from_validation
 from rollout_api.sweeps.points import count_points, plan_points
-from rollout_api.v1alpha1.sweep import RolloutSweep, SweepSpec, SweepStatus
+from rollout_api.sweeps.settable import find_settable, read_text
+from rollout_api.v1alpha1.sweep import VALUE_MAX, RolloutSweep, SweepSpec, SweepStatus
 from rollout_api.visible import visible
 from rollout_operator.cache.objects import Stored
 from rollout_operator.cache.store import Store
 from rollout_operator.controller.queue import Key
-from rollout_operator.run.index.references import RUN
+from rollout_operator.run.index.references import RUN, SNAPSHOT
 from rollout_operator.run.plan.preconditions.checks import describe
-from rollout_operator.sweep.model import SweepSeen, SweptRun
+from rollout_operator.sweep.model import SweepSeen, SweptRun, SweptSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,11 @@ def look(stored: Stored, store: Store) -> SweepSeen:
     status = read_status(stored, spec)
     document = json.loads(stored.spec)
     found: Mapping[str, SweptRun] = {}
+    saved: Mapping[str, SweptSnapshot] = {}
     if spec is not None and not fault:
         named = [one.name for one in status.runs] or _names(stored.key.name, spec)
-        found = _find_runs(stored, store, named, spec.objective.metric)
+        found = _find_runs(stored, store, named, spec)
+        saved = _find_snapshots(stored, store, named)
     return SweepSeen(
         name=stored.key.name,
         namespace=stored.key.namespace,
@@ -57,6 +60,7 @@ def look(stored: Stored, store: Store) -> SweepSeen:
         fault=fault,
         status=status,
         runs=found,
+        snapshots=saved,
     )
 
 
@@ -90,25 +94,65 @@ def read_status(stored: Stored, spec: SweepSpec | None) -> SweepStatus:
 def _is_of(status: SweepStatus, name: str, spec: SweepSpec) -> bool:
     if not status.runs:
         return True
-    found = [(one.name, one.values) for one in status.runs]
-    return found == [(sweep_run_name(name, at), one) for at, one in enumerate(plan_points(spec))]
+    points = plan_points(spec)
+    own, forks = status.runs[: len(points)], status.runs[len(points) :]
+    known = [(sweep_run_name(name, at), values) for at, values in enumerate(points)]
+    return (
+        [(one.name, one.values) for one in own] == known
+        and len(forks) <= (spec.forks.max if spec.forks is not None else 0)
+        and all(
+            one.name == sweep_fork_name(name, number)
+            and one.forked_from is not None
+            and len(one.values) == len(spec.parameters)
+            for number, one in enumerate(forks, 1)
+        )
+    )
 
 
 def _names(sweep: str, spec: SweepSpec) -> list[str]:
-    return [sweep_run_name(sweep, index) for index in range(count_points(spec))]
+    """Of a sweep of which nothing is written: whatever there may be of it."""
+    forks = range(1, 1 + (spec.forks.max if spec.forks is not None else 0))
+    points = [sweep_run_name(sweep, index) for index in range(count_points(spec))]
+    return [*points, *(sweep_fork_name(sweep, number) for number in forks)]
 
 
 def _find_runs(
-    sweep: Stored, store: Store, named: Iterable[str], metric: Metric
+    sweep: Stored, store: Store, named: Iterable[str], spec: SweepSpec
 ) -> dict[str, SweptRun]:
     keys = (Key(namespace=sweep.key.namespace, name=name, kind=RUN) for name in named)
     found = (store.find(key) for key in keys)
-    return {one.key.name: see_run(one, sweep.uid, metric) for one in found if one is not None}
+    return {one.key.name: see_run(one, sweep.uid, spec) for one in found if one is not None}
 
 
-def see_run(stored: Stored, sweep_uid: str, metric: Metric) -> SweptRun:
+def _find_snapshots(sweep: Stored, store: Store, named: Iterable[str]) -> dict[str, SweptSnapshot]:
+    keys = (Key(namespace=sweep.key.namespace, name=name, kind=SNAPSHOT) for name in named)
+    found = (store.find(key) for key in keys)
+    return {one.key.name: see_snapshot(one, sweep.uid) for one in found if one is not None}
+
+
+def see_snapshot(stored: Stored, sweep_uid: str) -> SweptSnapshot:
+    """What of a snapshot decides whether a fork can begin with it."""
+    status, source = stored.read_status(), json.loads(stored.spec).get("source") or {}
+    said = {one["type"]: one for one in status.get("conditions") or ()}
+    ready = said.get("Ready", {}).get("status") == "True"
+    place, failed = _mapping(status.get("location")), said.get("Failed", {})
+    words = ""
+    if failed.get("status") == "True":
+        words = visible(f"{failed.get('reason', '')}: {failed.get('message', '')}")
+    elif ready and not place.get("object"):
+        words = "its snapshot lies on a volume, which no other run mounts: set storage.uri"
+    return SweptSnapshot(
+        name=stored.key.name,
+        mine=bool(sweep_uid) and stored.facts.sweep == sweep_uid,
+        run=str((source.get("run") or {}).get("name", ""))[:253] or stored.key.name,
+        ready=ready and not words and not stored.deleting,
+        failed=words,
+    )
+
+
+def see_run(stored: Stored, sweep_uid: str, spec: SweepSpec) -> SweptRun:
     """What of a run its sweep decides by."""
-    status = stored.read_status()
+    status, document = stored.read_status(), json.loads(stored.spec)
     progress = _mapping(status.get("progress"))
     outcome, message = _outcome(status)
     return SweptRun(
@@ -117,13 +161,22 @@ def see_run(stored: Stored, sweep_uid: str, metric: Metric) -> SweptRun:
         version=stored.version,
         mine=bool(sweep_uid) and stored.facts.sweep == sweep_uid,
         deleting=stored.deleting,
-        suspended=json.loads(stored.spec).get("suspend") is True,
+        suspended=document.get("suspend") is True,
         stopped=stored.labels().get(LABEL_SWEEP_OUTCOME) == STOPPED,
         outcome=outcome,
         message=message,
         step=_step(progress.get("step")),
-        value=read_value(progress, metric),
+        value=read_value(progress, spec.objective.metric),
+        values=tuple(_texts(document, spec)),
     )
+
+
+def _texts(document: Mapping[str, Any], spec: SweepSpec) -> Iterator[str]:
+    """What stands at the parameters, as far as something does."""
+    for one in spec.parameters:
+        found = read_text(document, find_settable(one.field))
+        if found is not None and 0 < len(found) <= VALUE_MAX:
+            yield found
 
 
 def read_value(progress: Mapping[str, Any], metric: Metric) -> float | None:

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rollout_api.conditions import Reason
-from rollout_api.names import sweep_run_name
-from rollout_api.sweeps.halving import HalvingRule, find_losers, rung_of
+from rollout_api.names import sweep_fork_name, sweep_run_name
+from rollout_api.sweeps.forking import explore
+from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, rung_of
 from rollout_api.sweeps.points import plan_points
-from rollout_api.v1alpha1.sweep import Rung, SweepRun, SweepSpec
+from rollout_api.v1alpha1.sweep import ForkedFrom, Rung, SweepRun, SweepSpec
 from rollout_operator.run.plan.model import Blocked
-from rollout_operator.sweep.model import RunOrder, SweepActs, SweepSeen, SweptRun
+from rollout_operator.sweep.model import (
+    ForkOrder,
+    RunOrder,
+    SweepActs,
+    SweepSeen,
+    SweptRun,
+)
 
 MAKES_MAX = 8
 """Runs that are made at one look: each is checked before."""
@@ -31,11 +38,31 @@ def plan_acts(seen: SweepSeen) -> SweepActs:
     stops = tuple(_stops(entries, seen))
     waiting = [one for one in entries if one.uid is None and one.outcome is None]
     taken = [one for one in waiting if one.name in seen.runs]
-    blocked = _foreign(seen, taken)
-    free = spec.parallelism - sum(map(is_at_work, entries)) - len(taken)
-    wanted = [one for one in waiting if one.name not in seen.runs][: max(0, min(free, MAKES_MAX))]
-    makes = tuple(RunOrder(name=one.name, values=one.values) for one in wanted)
-    return SweepActs(makes=makes, stops=stops, blocked=blocked)
+    wanted = [one for one in waiting if one.name not in seen.runs]
+    forks = [one for one in wanted if one.forked_from is not None]
+    free = max(0, spec.parallelism - sum(map(is_at_work, entries)) - len(taken) - len(forks))
+    saved = [one for one in forks if one.name in seen.snapshots and seen.snapshots[one.name].ready]
+    others = [one for one in wanted if one.forked_from is None][:free]
+    return SweepActs(
+        saves=tuple(_saves(seen, forks)),
+        makes=tuple(_order(one) for one in [*saved, *others][:MAKES_MAX]),
+        stops=stops,
+        blocked=_foreign(seen, taken),
+    )
+
+
+def _order(entry: SweepRun) -> RunOrder:
+    begins = entry.name if entry.forked_from is not None else ""
+    return RunOrder(name=entry.name, values=entry.values, snapshot=begins)
+
+
+def _saves(seen: SweepSeen, forks: Iterable[SweepRun]) -> Iterator[ForkOrder]:
+    """Snapshots that forks wait for and that nobody has made yet."""
+    for one in forks:
+        assert one.forked_from is not None
+        winner = seen.runs.get(one.forked_from.name)
+        if one.name not in seen.snapshots and winner is not None and winner.mine:
+            yield ForkOrder(name=one.name, run=winner.name, run_uid=winner.uid)
 
 
 def is_at_work(entry: SweepRun) -> bool:
@@ -46,10 +73,16 @@ def is_at_work(entry: SweepRun) -> bool:
 def plan_runs(seen: SweepSeen) -> tuple[SweepRun, ...]:
     """The runs as the status should have them: what is seen of each, and who is stopped."""
     assert seen.spec is not None
-    entries = seen.status.runs or tuple(_first(seen.name, seen.spec))
+    entries = seen.status.runs or tuple(_first(seen, seen.spec))
     rule = halving_rule(seen.spec)
     followed = [_follow(one, seen.runs.get(one.name), rule) for one in entries]
-    return tuple(followed if rule is None else _stop_losers(followed, rule))
+    followed = [_await_snapshot(one, seen) for one in followed]
+    if rule is None:
+        return tuple(followed)
+    losers = _find_losers(followed, rule)
+    told = {one.name: one for one in losers}
+    stopped = [_stop(one, told[one.name]) if one.name in told else one for one in followed]
+    return (*stopped, *_fork(seen, stopped, losers))
 
 
 def halving_rule(spec: SweepSpec) -> HalvingRule | None:
@@ -61,9 +94,17 @@ def halving_rule(spec: SweepSpec) -> HalvingRule | None:
     return HalvingRule(first_step=wanted.first_step, factor=wanted.factor, min_runs=least)
 
 
-def _first(name: str, spec: SweepSpec) -> Iterator[SweepRun]:
+def _first(seen: SweepSeen, spec: SweepSpec) -> Iterator[SweepRun]:
+    """Runs of a sweep of which nothing is written, with the forks that there are of one whose status was lost."""
     for index, values in enumerate(plan_points(spec)):
-        yield SweepRun(name=sweep_run_name(name, index), values=values)
+        yield SweepRun(name=sweep_run_name(seen.name, index), values=values)
+    for number in range(1, 1 + (spec.forks.max if spec.forks is not None else 0)):
+        run = seen.runs.get(name := sweep_fork_name(seen.name, number))
+        if run is None or not run.mine or len(run.values) != len(spec.parameters):
+            return
+        source = seen.snapshots.get(name)
+        begun = ForkedFrom(name=name if source is None else source.run)
+        yield SweepRun(name=name, values=run.values, forked_from=begun)
 
 
 def _stops(entries: Iterable[SweepRun], seen: SweepSeen) -> Iterator[SweptRun]:
@@ -112,21 +153,68 @@ def _deleted(entry: SweepRun) -> SweepRun:
 def _climb(entry: SweepRun, run: SweptRun, rule: HalvingRule) -> SweepRun:
     """With the highest rung that it has reached; one that was passed unseen says nothing of the others."""
     rung = None if run.step is None else rung_of(rule, run.step)
-    if rung is None or run.value is None or any(one.step >= rung for one in entry.rungs):
+    past = 0 if entry.forked_from is None else entry.forked_from.step
+    known = max((one.step for one in entry.rungs), default=past)
+    if rung is None or run.value is None or rung <= known:
         return entry
     return entry.model_copy(update={"rungs": (*entry.rungs, Rung(step=rung, value=run.value))})
 
 
-def _stop_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> Iterator[SweepRun]:
+def _await_snapshot(entry: SweepRun, seen: SweepSeen) -> SweepRun:
+    """A fork whose snapshot never will be, fails: what it was to begin with is not there any more."""
+    if entry.forked_from is None or entry.uid is not None or entry.outcome is not None:
+        return entry
+    found = seen.snapshots.get(entry.name)
+    if found is None:
+        gone = entry.forked_from.name not in seen.runs
+        words = f"run {entry.forked_from.name}, which it was to begin from, is gone" if gone else ""
+    elif not found.mine:
+        words = f"RolloutSnapshot {entry.name} exists and is not this RolloutSweep's"
+    else:
+        words = found.failed
+    if not words:
+        return entry
+    return entry.model_copy(update={"outcome": "Failed", "message": words[:WORDS_MAX]})
+
+
+def _find_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> tuple[Loser, ...]:
     seen = {one.name: {rung.step: rung.value for rung in one.rungs} for one in entries}
-    at_work = [one.name for one in entries if is_at_work(one)]
-    losers = {one.name: one for one in find_losers(rule, seen, at_work)}
-    for one in entries:
-        if (lost := losers.get(one.name)) is None:
-            yield one
+    return find_losers(rule, seen, [one.name for one in entries if is_at_work(one)])
+
+
+def _stop(entry: SweepRun, lost: Loser) -> SweepRun:
+    words = f"at step {lost.step} it was number {lost.place} of {lost.num_runs}, of which {lost.kept} go on"
+    return entry.model_copy(update={"outcome": "Stopped", "message": words})
+
+
+def _fork(
+    seen: SweepSeen, entries: Sequence[SweepRun], losers: Iterable[Loser]
+) -> Iterator[SweepRun]:
+    """What takes the places of losers: forks of the best at the rung where they lost."""
+    assert seen.spec is not None
+    most = 0 if seen.spec.forks is None else seen.spec.forks.max
+    number = sum(one.forked_from is not None for one in entries)
+    for lost in losers:
+        winner = _find_winner(entries, lost.step)
+        if winner is None or number >= most:
             continue
-        words = f"at step {lost.step} it was number {lost.place} of {lost.num_runs}, of which {lost.kept} go on"
-        yield one.model_copy(update={"outcome": "Stopped", "message": words})
+        number += 1
+        name = sweep_fork_name(seen.name, number)
+        values = explore(seen.spec.parameters, winner.values, name)
+        begun = ForkedFrom(name=winner.name, step=winner.step or 0)
+        yield SweepRun(name=name, values=values, forked_from=begun)
+
+
+def _find_winner(entries: Sequence[SweepRun], step: int) -> SweepRun | None:
+    """Of runs at work the one with the highest value at a rung; of equals the first."""
+    valued = [
+        (rung.value, one)
+        for one in entries
+        if is_at_work(one)
+        for rung in one.rungs
+        if rung.step == step
+    ]
+    return max(valued, key=lambda pair: pair[0])[1] if valued else None
 
 
 def acts_after(seen: SweepSeen, entries: tuple[SweepRun, ...]) -> SweepActs:

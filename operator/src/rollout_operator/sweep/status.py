@@ -42,7 +42,7 @@ def plan_status(seen: SweepSeen, now: datetime) -> SweepSaying:
 def _again(seen: SweepSeen, acts: SweepActs, *, over: bool) -> float | None:
     if seen.gate is not None:
         return seen.gate.retry_seconds
-    if acts.makes or acts.stops:
+    if acts.makes or acts.stops or acts.saves:
         return SOON_SECONDS
     return None if over else LOOK_SECONDS
 

@@ -11,6 +11,7 @@ from rollout_api.checks.facts import Facts
 from rollout_api.checks.refusals import not_supported
 from rollout_api.checks.sizes import find_excess
 from rollout_api.problems import Problem, Severity, problems_from_validation
+from rollout_api.sweeps.forking import EXPLORED, is_explored
 from rollout_api.sweeps.points import (
     TooFew,
     Values,
@@ -25,6 +26,7 @@ from rollout_api.v1alpha1.sweep import RUNS_MAX, SweepParameter, SweepSpec
 
 CheckSpec = Callable[[RolloutRunSpec, Facts], Sequence[Problem]]
 TEMPLATE = "spec.template.spec"
+BUCKETS = ("s3://", "gs://")
 OWN = ("suspend", "managedBy")
 """Fields of a run that the sweep itself, or nobody, sets."""
 WORDS_MAX = 200
@@ -46,7 +48,7 @@ def check_sweep(
 
 def check_form(spec: SweepSpec) -> Iterator[Problem]:
     """What is wrong with a sweep whatever its runs come to."""
-    found = [*_template(spec.template.spec), *_parameters(spec), *_objective(spec)]
+    found = [*_template(spec.template.spec), *_parameters(spec), *_objective(spec), *_forks(spec)]
     yield from found
     if found:
         return
@@ -166,6 +168,33 @@ def _objective(spec: SweepSpec) -> Iterator[Problem]:
             reason="MissingField",
             message="the evaluation that selects measures at the end only, and losers are found before that",
             fix="set everySteps in it, or leave earlyStopping out",
+        )
+
+
+def _forks(spec: SweepSpec) -> Iterator[Problem]:
+    if spec.forks is None:
+        return
+    if spec.early_stopping is None:
+        yield Problem(
+            field="spec.forks",
+            reason="MissingField",
+            message="without earlyStopping nothing loses, and nothing is forked",
+            fix="write earlyStopping: {halving: {firstStep: ...}}, or leave forks out",
+        )
+    storage = spec.template.spec.storage
+    if storage is not None and not (storage.uri or "").startswith(BUCKETS):
+        yield Problem(
+            field=f"{TEMPLATE}.storage.uri",
+            reason="MissingField",
+            message="a fork begins with a snapshot of another run, which it reads from a bucket",
+            fix="write s3://bucket/prefix or gs://bucket/prefix, or leave storage to the runtime, or forks out",
+        )
+    if not any(is_explored(one.field) for one in spec.parameters):
+        yield Problem(
+            field="spec.forks",
+            reason="InvalidValue",
+            message="no parameter is one that a begun run may change: a fork would be its winner once more",
+            fix=f"add a parameter of {', '.join(EXPLORED)}, or leave forks out",
         )
 
 
