@@ -7,7 +7,7 @@ import pytest
 from rollout_api import names
 from rollout_api.conditions import ConditionType, Reason
 from rollout_api.v1alpha1.common import Condition
-from rollout_api.v1alpha1.objects.meta import RUN_NAME_LENGTH_MAX
+from rollout_api.v1alpha1.objects.meta import RUN_NAME_LENGTH_MAX, SWEEP_NAME_LENGTH_MAX
 
 LONGEST = "r" * RUN_NAME_LENGTH_MAX
 LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
@@ -29,9 +29,9 @@ def test_these_are_all():
     wanted = "Ready Reconciling Stalled Finished Complete Failed Admitted Suspended Available Progressing"
     wanted += " Scaled Routed Following ActorsReady LearnerReady"
     wanted += (
-        " WeightsVerified Learning LogprobsAgree TokensRoundTrip RewardHolds Tracking Snapshotted"
+        " WeightsVerified Learning LogprobsAgree TokensRoundTrip RewardHolds Measured Tracking"
     )
-    wanted += " SnapshotsScheduled Purged Supported CleanedUp ClusterWatched"
+    wanted += " Snapshotted SnapshotsScheduled Purged Supported CleanedUp ClusterWatched"
 
     assert [item.value for item in ConditionType] == wanted.split()
 
@@ -59,6 +59,13 @@ def test_names_of_workloads_leave_room_for_the_revision(role):
 
     assert len(name) + REVISION_SUFFIX <= 63
     assert LABEL.match(name)
+
+
+def test_names_of_runs_of_a_sweep_are_names_of_runs():
+    longest = "a" * SWEEP_NAME_LENGTH_MAX
+    made = [names.sweep_run_name(longest, 999), names.sweep_fork_name(longest, 999)]
+    assert max(map(len, made)) == RUN_NAME_LENGTH_MAX - 1
+    assert all(LABEL.match(name) for name in made)
 
 
 def test_names_of_other_children_fit():
