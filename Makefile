@@ -20,7 +20,7 @@ HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --n
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run gpu test check test-long lint format generate verify bench demo docs site constraints hashes clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run gpu test check test-long lint format generate verify bench demo docs site release constraints hashes clean e2e cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,10 @@ docs: setup ## Rewrite the tutorial's pictures from real runs
 
 site: setup ## Draw the documentation as a site: build/site/index.html
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site && echo "build/site/index.html"
+
+release: setup ## Make a signed release: make release VERSION=0.2.0 KEY=release.key [IMAGES="rollout-operator=operator.tar"]
+	@test -n "$(VERSION)" -a -n "$(KEY)" || { echo "make release VERSION=x.y.z KEY=<private key> (docs/how-to/make-a-release.md)"; exit 2; }
+	@PYTHONPATH=operator $(BIN)/python -m release build build/release/$(VERSION) --version $(VERSION) --key $(KEY) --pins $(PINS) $(addprefix --image ,$(IMAGES))
 
 constraints: $(UV) ## Pin the newest versions that resolve together
 	@printf '%s\n' $(call ours,cpu) > build/constraints.in

@@ -14,6 +14,7 @@ sys.path.append(
 )  # cluster.ports: one owner of ports for all tests
 
 sys.path.append(str(Path(__file__).parent / "tests"))
+sys.path.append(str(Path(__file__).parent / "operator"))  # the package release
 
 import file_order
 import verdicts

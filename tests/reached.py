@@ -29,6 +29,7 @@ TESTED_BY = {
     "docs/": "tests/docs/",
     "manifests/": "tests/docs/",
     "charts/": "tests/rollout_operator/charts/",
+    "operator/release/": "tests/rollout_operator/release/",
     "crds/": "tests/rollout_api/",
 }
 """What is no Python and has tests all the same."""

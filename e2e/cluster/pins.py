@@ -148,6 +148,18 @@ _fake_gcs = Module(
     checksum="h1:K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU=",
 )
 
+_registry = Module(
+    name="registry",
+    path="github.com/distribution/distribution/v3",
+    version="v3.1.2",
+    checksum="h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg=",
+)
+_cosign = Module(
+    name="cosign",
+    path="github.com/sigstore/cosign/v3",
+    version="v3.1.3",
+    checksum="h1:001JQRI/PJ/5T+g/kJ1KTvKFbb322+fomc+pHDZ/6sg=",
+)
 KEDA = Module(
     name="keda",
     path="github.com/kedacore/keda/v2",
@@ -219,6 +231,8 @@ BINARIES = {
     "twin": Binary(module=_twin, package="."),
     "versitygw": Binary(module=_versitygw, package="./cmd/versitygw"),
     "fake-gcs-server": Binary(module=_fake_gcs, package="."),
+    "registry": Binary(module=_registry, package="./cmd/registry"),
+    "cosign": Binary(module=_cosign, package="./cmd/cosign"),
     "restic": Binary(module=_restic, package="./cmd/restic"),
 }
 

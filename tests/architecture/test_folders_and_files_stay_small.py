@@ -14,7 +14,9 @@ FUNCTION_MAX, FUNCTION_MEDIAN, FUNCTION_NINTH = 60, 10, 25
 """Lines of a function; of the ninth of ten."""
 
 
-@pytest.mark.parametrize("place", ["workers/src", "operator/src", "crds/src", "e2e"])
+@pytest.mark.parametrize(
+    "place", ["workers/src", "operator/src", "operator/release", "crds/src", "e2e"]
+)
 def test_no_folder_has_more_than_fourteen_modules_of_its_own(place):
     modules = [
         file
@@ -26,7 +28,9 @@ def test_no_folder_has_more_than_fourteen_modules_of_its_own(place):
     assert {folder: num for folder, num in count.items() if num > MODULES_MAX} == {}
 
 
-@pytest.mark.parametrize("place", ["workers/src", "operator/src", "crds/src", "e2e"])
+@pytest.mark.parametrize(
+    "place", ["workers/src", "operator/src", "operator/release", "crds/src", "e2e"]
+)
 def test_no_file_is_longer_than_four_hundred_lines(place):
     lengths = {
         str(file.relative_to(ROOT)): len(file.read_text().splitlines())
@@ -35,7 +39,9 @@ def test_no_file_is_longer_than_four_hundred_lines(place):
     assert {file: num for file, num in lengths.items() if num > LINES_MAX} == {}
 
 
-@pytest.mark.parametrize("place", ["workers/src", "operator/src", "crds/src", "e2e"])
+@pytest.mark.parametrize(
+    "place", ["workers/src", "operator/src", "operator/release", "crds/src", "e2e"]
+)
 def test_functions_fit_a_screen_and_most_are_a_few_lines(place):
     lengths = sorted(
         (node.end_lineno - node.lineno + 1, f"{file.relative_to(ROOT)}:{node.name}")

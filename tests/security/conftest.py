@@ -11,6 +11,7 @@ sys.path[:0] = [
     str(HERE),
     str(HERE.parent / "rollout_operator"),
     str(HERE.parent / "rollout_operator" / "endpoint"),
+    str(HERE.parent / "rollout_operator" / "release"),
     str(HERE.parent / "rollout" / "inference"),
     str(HERE.parent / "rollout" / "tools"),
     str(HERE.parent / "rollout" / "coordinator"),
