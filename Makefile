@@ -20,7 +20,7 @@ HASHES := -q --no-deps --python-version 3.11 --generate-hashes --no-annotate --n
 export PYTHONDONTWRITEBYTECODE =
 RUN_MANIFEST ?= manifests/samples/addition-sft-grpo.yaml
 
-.PHONY: help setup run gpu test check test-long lint format generate verify bench demo docs site release constraints hashes clean e2e cluster-build cluster-up cluster-down
+.PHONY: help setup run gpu test check test-long lint format generate verify bench demo docs site release constraints hashes clean e2e kind kind-down cluster-build cluster-up cluster-down
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,8 +52,15 @@ check: setup ## Gates, and the tests that a change can reach (since the branch l
 test-long: setup ## The slow tiers too: many seeds, many kills
 	@BIN=$(BIN) tests/run.sh --long
 
-e2e: setup ## Tests on a real Kubernetes cluster (built once; see e2e/README.md)
-	@BIN=$(BIN) tests/run.sh --clusters
+e2e: setup ## Tests on a real Kubernetes cluster (built once; see e2e/README.md); CLUSTER=kind|existing: not on ours
+	@$(if $(CLUSTER),PYTHONPATH=e2e $(BIN)/python -m cluster can $(CLUSTER))
+	@BIN=$(BIN) $(if $(CLUSTER),ROLLOUT_E2E_PROVIDER=$(CLUSTER)) tests/run.sh --clusters
+
+kind: setup ## Start a cluster in Docker by kind (unproven): make kind NAME=mine
+	@PYTHONPATH=e2e $(BIN)/python -m cluster kind up $(or $(NAME),rollout)
+
+kind-down: setup ## End it: make kind-down NAME=mine
+	@PYTHONPATH=e2e $(BIN)/python -m cluster kind down $(or $(NAME),rollout)
 
 cluster-build: setup ## Install and build what the test cluster lacks
 	@PYTHONPATH=e2e $(BIN)/python -m cluster build

@@ -1,13 +1,14 @@
-"""Command line of the test cluster: build, up, down, status."""
+"""Command line of the test cluster: build, up, down, status; can, kind."""
 
 import argparse
 import sys
 
-from cluster import build, local, machine, packages, pins
+from cluster import build, local, machine, packages, pins, providers
 from cluster import instance as instances
 from cluster.commands import Options
 from cluster.control import background
-from cluster.errors import BuildError, ClusterError
+from cluster.docker import kind
+from cluster.errors import BuildError, CannotRunHereError, ClusterError
 from cluster.nodes import containers
 
 GROUPS = {
@@ -83,6 +84,18 @@ def _down(arguments: argparse.Namespace) -> None:
         local.down(instances.find(name))
 
 
+def _can(arguments: argparse.Namespace) -> None:
+    if reason := providers.why_not(arguments.provider):
+        raise CannotRunHereError(reason)
+
+
+def _kind(arguments: argparse.Namespace) -> None:
+    if arguments.what == "down":
+        kind.down(arguments.name)
+        return
+    print(f"export KUBECONFIG={kind.up(arguments.name)}")
+
+
 def _status(_: argparse.Namespace) -> None:
     print("to be built:", ", ".join(build.missing(pins.EVERYTHING)) or "nothing")
     for instance in instances.everything():
@@ -112,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     ending = commands.add_parser("down", help="end clusters")
     ending.add_argument("names", nargs="+")
     ending.set_defaults(act=_down)
+    asking = commands.add_parser("can", help="whether a provider gives clusters here, or why not")
+    asking.add_argument("provider")
+    asking.set_defaults(act=_can)
+    in_docker = commands.add_parser("kind", help="a cluster in Docker, by kind (unproven)")
+    in_docker.add_argument("what", choices=("up", "down"))
+    in_docker.add_argument("name")
+    in_docker.set_defaults(act=_kind)
     commands.add_parser("status", help="list clusters").set_defaults(act=_status)
     return parser
 

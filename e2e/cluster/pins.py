@@ -160,6 +160,13 @@ _cosign = Module(
     version="v3.1.3",
     checksum="h1:001JQRI/PJ/5T+g/kJ1KTvKFbb322+fomc+pHDZ/6sg=",
 )
+_kind = Module(
+    name="kind",
+    path="sigs.k8s.io/kind",
+    version="v0.33.0",
+    checksum="h1:AjvDv3vOygb/VKLVQW87lfktIBzkxR8Ump9DjxC8+Lk=",
+)
+
 KEDA = Module(
     name="keda",
     path="github.com/kedacore/keda/v2",
@@ -233,6 +240,7 @@ BINARIES = {
     "fake-gcs-server": Binary(module=_fake_gcs, package="."),
     "registry": Binary(module=_registry, package="./cmd/registry"),
     "cosign": Binary(module=_cosign, package="./cmd/cosign"),
+    "kind": Binary(module=_kind, package="."),
     "restic": Binary(module=_restic, package="./cmd/restic"),
 }
 
@@ -257,3 +265,5 @@ OBJECT_SERVERS = ("versitygw", "fake-gcs-server")
 """Only slow tests and a benchmark of object stores need them."""
 BACKUPS = ("restic",)
 """Only a benchmark of snapshots needs it."""
+KIND = ("kind",)
+"""Only `make kind` and a slow test need it."""

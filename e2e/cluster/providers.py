@@ -2,21 +2,20 @@
 
 import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import local
-from cluster.errors import CannotRunHereError, StartError
+from cluster import local, machine
+from cluster.docker import kind
+from cluster.errors import CannotRunHereError
 from cluster.kubectl import Kubectl
 from cluster.local import LocalCluster, Shape
 
 PROVIDER = "ROLLOUT_E2E_PROVIDER"
 KUBECONFIG = "ROLLOUT_E2E_KUBECONFIG"
-KIND_SECONDS_MAX = 600.0
+PROVIDERS = ("local", "kind", "existing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +35,27 @@ def open_cluster(
     Raises:
         CannotRunHereError: this machine or the chosen provider cannot give one; says why.
     """
-    known = {"local": _open_local, "kind": _open_kind, "existing": _open_existing}
     chosen = environment.get(PROVIDER, "local")
-    if chosen not in known:
-        raise CannotRunHereError(f"{PROVIDER}={chosen!r}: expected one of {', '.join(known)}")
-    return known[chosen](shape, environment)
+    if chosen not in PROVIDERS:
+        raise CannotRunHereError(why_not(chosen, environment))
+    opens = dict(zip(PROVIDERS, (_open_local, _open_kind, _open_existing), strict=True))
+    return opens[chosen](shape, environment)
+
+
+def why_not(provider: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Why this provider gives no cluster here, before anything is started; empty when it may."""
+    if provider not in PROVIDERS:
+        return f"{PROVIDER}={provider!r}: expected one of {', '.join(PROVIDERS)}"
+    if provider == "local":
+        return machine.why_no_control_plane()
+    if shutil.which("kubectl") is None:
+        return f"{provider} needs kubectl, which is not on PATH"
+    if provider == "kind":
+        return kind.why_not()
+    kubeconfig = environment.get(KUBECONFIG, "")
+    if not Path(kubeconfig).is_file():
+        return f"{KUBECONFIG}={kubeconfig!r}: expected the path of a kubeconfig"
+    return ""
 
 
 @contextmanager
@@ -51,33 +66,28 @@ def _open_local(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluste
 
 @contextmanager
 def _open_kind(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
-    """A cluster in Docker. Unproven: no machine of the project has had Docker so far."""
-    _need("kind", "docker", "kubectl")
+    """A cluster in Docker. Unproven: no machine of the project has had a daemon."""
+    if reason := why_not("kind", environment):
+        raise CannotRunHereError(reason)
     if shape.fake_nodes and not shape.real_nodes:
         raise CannotRunHereError("kind has real nodes only: fake ones need the local provider")
     name = f"rollout-e2e-{os.getpid()}"
-    with tempfile.TemporaryDirectory() as scratch:
-        kubeconfig = Path(scratch) / "kubeconfig"
-        _run("kind", "create", "cluster", "--name", name, "--kubeconfig", str(kubeconfig))
-        try:
-            yield Cluster(
-                kubectl=Kubectl(binary="kubectl", kubeconfig=kubeconfig),
-                import_image=lambda archive: _run(
-                    "kind", "load", "image-archive", str(archive), "--name", name
-                ),
-            )
-        finally:
-            _run("kind", "delete", "cluster", "--name", name)
+    kubeconfig = kind.up(name)
+    try:
+        yield Cluster(
+            kubectl=Kubectl(binary="kubectl", kubeconfig=kubeconfig),
+            import_image=lambda archive: kind.load_image(name, archive),
+        )
+    finally:
+        kind.down(name)
 
 
 @contextmanager
 def _open_existing(shape: Shape, environment: Mapping[str, str]) -> Iterator[Cluster]:
     """Somebody's cluster, as its kubeconfig has it; nothing of it is changed but what tests apply."""
-    _need("kubectl")
-    kubeconfig = environment.get(KUBECONFIG, "")
-    if not Path(kubeconfig).is_file():
-        raise CannotRunHereError(f"{KUBECONFIG}={kubeconfig!r}: expected the path of a kubeconfig")
-    kubectl = Kubectl(binary="kubectl", kubeconfig=Path(kubeconfig))
+    if reason := why_not("existing", environment):
+        raise CannotRunHereError(reason)
+    kubectl = Kubectl(binary="kubectl", kubeconfig=Path(environment[KUBECONFIG]))
     if shape.fake_nodes and not kubectl("get", "nodes", "-l", "type=kwok", "-o", "name"):
         raise CannotRunHereError(f"the cluster of {KUBECONFIG} has no kwok nodes (label type=kwok)")
     yield Cluster(kubectl=kubectl, import_image=_refuse_image)
@@ -85,17 +95,3 @@ def _open_existing(shape: Shape, environment: Mapping[str, str]) -> Iterator[Clu
 
 def _refuse_image(archive: Path) -> None:
     raise CannotRunHereError(f"push {archive} to a registry that the existing cluster pulls from")
-
-
-def _need(*tools: str) -> None:
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    if missing:
-        raise CannotRunHereError(f"not on PATH: {', '.join(missing)}")
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=KIND_SECONDS_MAX, check=False
-    )
-    if done.returncode:
-        raise StartError(f"{' '.join(command)}: {done.stderr}")

@@ -1,0 +1,1 @@
+"""Clusters whose nodes are containers of Docker."""
