@@ -16,8 +16,8 @@ from loopback import serving
 
 from rollout.events.cloud_events import EventSource
 from rollout.events.tracker import EventTracker
+from rollout.run_events import RunEvent
 from rollout.tracking import telling
-from rollout.types import RunEvent
 from rollout_api.fields.event_targets import parse_event_target
 
 REGION, ACCOUNT = "eu-central-1", "123456789012"

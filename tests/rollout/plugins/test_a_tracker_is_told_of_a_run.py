@@ -18,11 +18,11 @@ from rollout.plugins.sidecar.kinds import tracker
 from rollout.plugins.sidecar.kinds.tracker import PluginTracker, TrackedRun, read_facts
 from rollout.plugins.sidecar.lock import lock_folder, write_lock
 from rollout.plugins.sidecar.manifest import folder_digest, read_plugin
+from rollout.run_events import RunEnd
 from rollout.tracking import telling
 from rollout.tracking.build import build_trackers
 from rollout.tracking.jsonl import JsonlTracker
 from rollout.tracking.last_step import NOTHING
-from rollout.types import RunEnd
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import Facts
 from rollout_api.v1alpha1.operations import Tracking

@@ -8,11 +8,11 @@ import time
 import pytest
 
 from rollout.errors import SpecError, StoreError
+from rollout.run_events import RunEnd
 from rollout.tracking.build import build_trackers
 from rollout.tracking.closing import close_trackers
 from rollout.tracking.jsonl import JsonlTracker
 from rollout.tracking.last_step import FILE, NOTHING, read_last_step
-from rollout.types import RunEnd
 from rollout_api.v1alpha1.operations import Tracking
 
 METRICS = {"reward": 0.5, "lineage": 0, "phase_seconds": {"train": 0.25}, "note": "text"}

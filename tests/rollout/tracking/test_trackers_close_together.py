@@ -1,8 +1,8 @@
 import logging
 import threading
 
+from rollout.run_events import RunEnd
 from rollout.tracking.closing import close_trackers
-from rollout.types import RunEnd
 
 DONE = RunEnd(kind="Failed", reason="GateFailed", message="")
 

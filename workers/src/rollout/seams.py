@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from rollout.run_events import RunEnd, RunEvent
 from rollout.turns import Action, Ending, State, ToolSpec
 from rollout.types import (
     Completion,
@@ -17,8 +18,6 @@ from rollout.types import (
     Message,
     Part,
     Row,
-    RunEnd,
-    RunEvent,
     SampleProgress,
     WeightVersion,
 )

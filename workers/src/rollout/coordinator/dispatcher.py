@@ -51,9 +51,9 @@ from rollout.protocol.envelope import Envelope, check_sender
 from rollout.protocol.refusals import build_refusal, status_of
 from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.routes import ROUTES, Route
+from rollout.run_events import RunEnd
 from rollout.seams import ObjectStore
 from rollout.tracking.closing import close_trackers
-from rollout.types import RunEnd
 
 log = logging.getLogger(__name__)
 

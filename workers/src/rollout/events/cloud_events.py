@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from rollout.types import RunEvent
+from rollout.run_events import RunEvent
 
 TYPE_PREFIX = "dev.rollout.run."
 CONTENT_TYPE = "application/cloudevents+json"

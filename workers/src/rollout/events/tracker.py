@@ -18,8 +18,8 @@ from rollout.common.atomic_files import replace_text
 from rollout.errors import StoreError
 from rollout.events.cloud_events import EventSource, write_event
 from rollout.events.senders import Send, open_sender
+from rollout.run_events import RunEnd, RunEvent
 from rollout.tracking.telling import Teller
-from rollout.types import RunEnd, RunEvent
 from rollout_api.fields.event_targets import EventTarget
 
 OUTBOX, CURSOR = "events.jsonl", "sent"

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from rollout.run_events import RunEnd
 from rollout.seams import Tracker
-from rollout.types import RunEnd
 
 CLOSE_SECONDS_MAX = 30.0
 """For all of them together."""

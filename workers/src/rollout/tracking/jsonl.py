@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import StoreError
+from rollout.run_events import RunEnd
 from rollout.tracking.last_step import NOTHING, is_new, place_of
-from rollout.types import RunEnd
 
 TAIL_BYTES = 1 << 20
 """Longest line; the last step is looked for in so many bytes at the end."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rollout.errors import SpecError, StoreError
+from rollout.run_events import RunEnd
 from rollout.tracking.last_step import Place, flat_numbers, is_new, place_of
-from rollout.types import RunEnd
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

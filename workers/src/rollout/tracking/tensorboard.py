@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.errors import SpecError, StoreError
+from rollout.run_events import RunEnd
 from rollout.tracking.last_step import (
     flat_numbers,
     is_new,
@@ -15,7 +16,6 @@ from rollout.tracking.last_step import (
     read_last_step,
     write_last_step,
 )
-from rollout.types import RunEnd
 
 
 class TensorBoardTracker:

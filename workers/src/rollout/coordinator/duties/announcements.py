@@ -10,8 +10,8 @@ from rollout.coordinator.context import RunContext
 from rollout.coordinator.duties.references import find_best
 from rollout.coordinator.duties.tracking import tell
 from rollout.coordinator.rules.evaluation import check_gates
+from rollout.run_events import RunEvent
 from rollout.seams import Announcer
-from rollout.types import RunEvent
 
 JUDGED = frozenset({"Finished", "GateFailed"})
 """Reasons of ends at which gates were looked at."""

@@ -18,6 +18,7 @@ from rollout.plugins.sidecar.client import TRACK, PluginClient
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginFolder
 from rollout.plugins.sidecar.wire import failure_of
+from rollout.run_events import RunEnd
 from rollout.tracking.last_step import (
     Place,
     is_new,
@@ -26,7 +27,6 @@ from rollout.tracking.last_step import (
     write_last_step,
 )
 from rollout.tracking.telling import Teller
-from rollout.types import RunEnd
 
 FACTS_MAX = 256
 """Told at once."""
