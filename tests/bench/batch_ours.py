@@ -34,10 +34,10 @@ from rollout.entrypoints.actor import build_parts
 from rollout.protocol.client import CoordinatorClient
 from rollout.rendering import build_renderer
 from rollout.runs.run_dir import RunDir, prepare_run_dir
-from rollout.seams import Engine
+from rollout.seams import Engine, SampleProgress
 from rollout.supervisor.launch import observe_machine, write_config
 from rollout.supervisor.processes import plan_processes
-from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
+from rollout.types import Completion, GenerateRequest, WeightVersion
 from rollout_api.worker import WorkerConfig
 
 GRACE_SECONDS = 10.0

@@ -42,15 +42,9 @@ from rollout.entrypoints.actor import _live
 from rollout.environments.single_turn import SingleTurn
 from rollout.protocol import messages as m
 from rollout.protocol import routes
+from rollout.seams import SampleProgress
 from rollout.seeds import derive_seed
-from rollout.types import (
-    Completion,
-    GenerateRequest,
-    Message,
-    SampleProgress,
-    SamplingParams,
-    WeightVersion,
-)
+from rollout.types import Completion, GenerateRequest, Message, SamplingParams, WeightVersion
 
 LENGTHS = json.loads((Path(__file__).parent / "gsm8k_lengths.json").read_text())["lengths"]
 ACTORS, PLACES, GROUPS, SAMPLES, STEPS = 4, 16, 32, 8, 24

@@ -6,7 +6,8 @@ import asyncio
 
 from actor_fakes import END
 
-from rollout.types import Completion, SampleProgress
+from rollout.seams import SampleProgress
+from rollout.types import Completion
 
 
 class PatientEngine:

@@ -21,14 +21,8 @@ from rollout.actor.runner import RETURNED, PlayedTask
 from rollout.entrypoints.actor import _live
 from rollout.errors import EngineError
 from rollout.protocol import messages as m
-from rollout.types import (
-    GenerateRequest,
-    Message,
-    SampleProgress,
-    SamplingParams,
-    VersionSpan,
-    WeightVersion,
-)
+from rollout.seams import SampleProgress
+from rollout.types import GenerateRequest, Message, SamplingParams, VersionSpan, WeightVersion
 
 TROUBLES_MAX = 2
 """Most attempts at one task that this world spoils: below the tries that a task has."""

@@ -7,8 +7,9 @@ user's reward) runs its work in a thread or a child process of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from rollout.run_events import RunEnd, RunEvent
 from rollout.turns import Action, Ending, State, ToolSpec
@@ -18,9 +19,18 @@ from rollout.types import (
     Message,
     Part,
     Row,
-    SampleProgress,
     WeightVersion,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleProgress:
+    """How far a sample of a generation under way is."""
+
+    state: Literal["queued", "running", "ended"]
+    """``queued``: no token is computed yet; ``ended``: the others of its request may still run."""
+    num_tokens: int = 0
+    """Tokens sampled so far."""
 
 
 class Engine(Protocol):

@@ -260,16 +260,6 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleProgress:
-    """How far a sample of a generation under way is."""
-
-    state: Literal["queued", "running", "ended"]
-    """``queued``: no token is computed yet; ``ended``: the others of its request may still run."""
-    num_tokens: int = 0
-    """Tokens sampled so far."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix:
     """What a sample had when its actor gave it up: another actor goes on behind its last token.
 

@@ -22,7 +22,8 @@ from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.rendering.tool_calls import parse_reply
 from rollout.rewards.pipeline import RewardPipeline
-from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
+from rollout.seams import SampleProgress
+from rollout.types import Completion, GenerateRequest, WeightVersion
 
 END = 0
 GRACE_SECONDS = 4.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rollout.actor.episodes import TurnGroup
 from rollout.protocol.messages import TaskProgress
-from rollout.types import SampleProgress
+from rollout.seams import SampleProgress
 
 
 class HeldTasks:

@@ -13,16 +13,9 @@ from pathlib import Path
 
 from rollout.debug.playing.episode import LeftTheEpisode, Player
 from rollout.rendering.tool_calls import parse_reply
+from rollout.seams import SampleProgress
 from rollout.turns import ToolSpec
-from rollout.types import (
-    Completion,
-    GenerateRequest,
-    Message,
-    Part,
-    SampleProgress,
-    SamplingParams,
-    WeightVersion,
-)
+from rollout.types import Completion, GenerateRequest, Message, Part, SamplingParams, WeightVersion
 
 END = 0x110000
 """The token that ends a reply: the number behind the last character's."""

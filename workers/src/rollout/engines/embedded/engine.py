@@ -42,13 +42,8 @@ from rollout.engines.embedded.progress import GenerationWatch
 from rollout.engines.embedded.steps.capture import Capture
 from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
-from rollout.types import (
-    Completion,
-    GenerateRequest,
-    SampleProgress,
-    VersionSpan,
-    WeightVersion,
-)
+from rollout.seams import SampleProgress
+from rollout.types import Completion, GenerateRequest, VersionSpan, WeightVersion
 from rollout.weights.digest import TensorDigests, load_weights, weight_files
 from rollout.weights.host import read_tensors
 

@@ -19,7 +19,8 @@ from rollout.engines.embedded.steps.batch import StaticBatch
 from rollout.engines.embedded.text_ends import Scanners, TextEnds
 from rollout.engines.stops import StopTexts
 from rollout.errors import EngineError
-from rollout.types import ExpertRoutes, Finish, GenerateRequest, SampleProgress, SamplingParams
+from rollout.seams import SampleProgress
+from rollout.types import ExpertRoutes, Finish, GenerateRequest, SamplingParams
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rollout.types import GenerateRequest, SampleProgress
+from rollout.seams import SampleProgress
+from rollout.types import GenerateRequest
 
 QUEUED = SampleProgress(state="queued")
 Look = Callable[[], list[list[SampleProgress]]]

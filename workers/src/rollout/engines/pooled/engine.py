@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from rollout.engines.pooled.module import PooledInput, PooledModule, activate, finish_vectors
 from rollout.errors import EngineError
 from rollout.models.pooled import PooledModel, read_pooled
-from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
+from rollout.seams import SampleProgress
+from rollout.types import Completion, GenerateRequest, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights
 
 TOGETHER_MAX = 16

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from rollout.engines.vllm.server import VllmServer
 from rollout.errors import EngineError
-from rollout.types import Completion, GenerateRequest, SampleProgress
+from rollout.seams import SampleProgress
+from rollout.types import Completion, GenerateRequest
 
 PAUSE_SECONDS_MAX = 30.0
 PAUSE_AGAIN_SECONDS = 0.2

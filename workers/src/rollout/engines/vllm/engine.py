@@ -34,7 +34,8 @@ from rollout.engines.vllm.wire import (
     parse_loaded,
 )
 from rollout.errors import EngineError, StoreError, VersionRefused
-from rollout.types import Completion, GenerateRequest, SampleProgress, WeightVersion
+from rollout.seams import SampleProgress
+from rollout.types import Completion, GenerateRequest, WeightVersion
 from rollout.weights.verify import tensor_names, wanted_tensors
 
 CONTROL_SECONDS_MAX = 30.0
