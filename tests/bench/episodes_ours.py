@@ -12,8 +12,9 @@ from pathlib import Path
 from episodes_job import EPISODES, GROUP, QUESTION, REPLY_TOKENS, TURNS, observation
 from turns import Turns
 
-from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.episodes import Score
 from rollout.actor.runner import PlayedTask, RunnerParts, play
+from rollout.actor.submitting import finish_trajectory
 from rollout.engines.vllm.attached import AttachedProcess
 from rollout.engines.vllm.command import VllmSettings
 from rollout.engines.vllm.engine import VllmEngine

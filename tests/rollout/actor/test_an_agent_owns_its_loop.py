@@ -132,16 +132,51 @@ chat(said)
 """
 
 
-async def test_a_broken_prefix_begins_another_row_and_the_longest_is_trained_on():
+async def test_a_broken_prefix_begins_another_row_and_both_are_trained_on():
     played, _ = await play_agent(
         agent(SIDE), lambda prompt, seed: "title" if "title" in prompt else "reply"
     )
 
     (episode,) = played.episodes
     assert (episode.turn, episode.forks) == (3, 2)
-    assert written(episode.prompt_ids) + written(episode.token_ids) == "task\nreply.on\nreply."
-    assert episode.loss_mask == (1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1)
-    assert (episode.signals["forks"], episode.signals["tokens_left_out"]) == (2, 6)
+    first, second = episode.rows
+    assert written(first.prompt_ids) + written(first.token_ids) == "task\nreply.on\nreply."
+    assert first.loss_mask == (1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1)
+    assert written(second.prompt_ids) + written(second.token_ids) == "title?\ntitle."
+    assert second.loss_mask == (1,) * 6
+    assert (episode.signals["forks"], episode.signals["rows"]) == (2, 2)
+
+
+COMPACTS = """
+said = [user("task")]
+said += [chat(said), user("on"), ]
+said += [chat(said)]
+short = [user("so far: " + said[-1]["content"]), ]
+short += [chat(short), user("go")]
+chat(short)
+"""
+
+
+async def test_an_agent_that_compacts_its_history_is_trained_before_and_after_it():
+    played, _ = await play_agent(agent(COMPACTS), lambda prompt, seed: "abc"[prompt.count(":")])
+
+    (episode,) = played.episodes
+    assert [written(one.prompt_ids) + written(one.token_ids) for one in episode.rows] == [
+        "task\na.on\na.",
+        "so far: a\nb.go\nb.",
+    ]
+
+
+ENDLESS = "for number in range(99): chat([user(str(number))])"
+
+
+async def test_an_agent_that_opens_conversations_without_end_has_no_more_rows_than_turns():
+    played, engine = await play_agent(agent(ENDLESS, "pass"), lambda prompt, seed: "r")
+
+    (episode,) = played.episodes
+    assert (played.failure, episode.turn) == (None, 32)
+    assert len(episode.rows) == len(engine.calls) == 32
+    assert episode.turn_rewards[-1] == 1.0
 
 
 LEAVES = "open('answer', 'w').write(chat([user('q')])['content'])"

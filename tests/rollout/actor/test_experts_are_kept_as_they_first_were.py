@@ -10,9 +10,10 @@ from actor_fakes import CountingBuilder, CountingEnv, LetterRenderer, SayingEngi
 from msgspec import UNSET
 from patient_engine import PatientEngine
 
-from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.episodes import Score
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.runner import RunnerParts, play
+from rollout.actor.submitting import finish_trajectory
 from rollout.errors import EngineError
 from rollout.turns import State
 from rollout.types import ExpertRoutes, Message

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from rollout.turns import Action, Budgets, ToolSpec
+from rollout.turns import ROWS_MAX, Action, Budgets, ToolSpec
 from rollout.types import Message, ReasoningPart, TextPart, ToolCall, ToolResult
 
 CALL = ToolCall(call_id="0-0", name="add", arguments_text='{"a": 1}', arguments={"a": 1})
@@ -46,10 +46,15 @@ def test_a_tool_is_another_tool_as_soon_as_its_description_is():
     assert tool.digest != other.digest
 
 
-@pytest.mark.parametrize("field", ["turns", "tokens", "tool_calls", "seconds"])
+@pytest.mark.parametrize("field", ["turns", "tokens", "tool_calls", "seconds", "rows"])
 def test_a_budget_of_nothing_is_refused(field):
     with pytest.raises(ValueError, match=f"{field}: expected more than 0, got 0"):
         Budgets(**{field: 0})
+
+
+def test_more_rows_than_any_trajectory_has_are_no_budget():
+    with pytest.raises(ValueError, match=f"rows: expected at most {ROWS_MAX}, got {ROWS_MAX + 1}"):
+        Budgets(rows=ROWS_MAX + 1)
 
 
 def test_a_message_with_parts_arrives_in_a_child_as_it_was():

@@ -16,7 +16,7 @@ from rollout.codec import (
     name_trajectory,
 )
 from rollout.errors import LedgerError
-from rollout.types import Trajectory
+from rollout.types import Branch, ExpertRoutes, Trajectory, VersionSpan
 
 REWARDS = st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=4)
 
@@ -51,6 +51,45 @@ def test_the_name_never_changes_between_versions():
         name_trajectory(trajectory(5, 1))
         == "blake3:9beda0c987473a5d52c50f3fd133777aa48074239cc271aa1650726f445551a4"
     )
+
+
+ROW = Branch(
+    prompt_ids=(1, 2),
+    token_ids=(7, 8),
+    actor_logprobs=(0.0, -0.5),
+    loss_mask=(0, 1),
+    spans=(VersionSpan(start=1, end=2, lineage=0, step=3),),
+)
+ROUTES = ExpertRoutes(num_layers=1, top_k=1, wide=False, chosen=b"\0\1\0")
+BRANCHED = replace(trajectory(5, 1), branches=(ROW, replace(ROW, token_ids=(9, 8))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"branches": msgspec.UNSET},
+        {"branches": BRANCHED.branches[::-1]},
+        {"branches": BRANCHED.branches[:1]},
+        {"branches": (replace(ROW, prompt_ids=(1, 3)), BRANCHED.branches[1])},
+        {"branches": (replace(ROW, actor_logprobs=(0.0, -0.6)), BRANCHED.branches[1])},
+        {"branches": (replace(ROW, loss_mask=(1, 1)), BRANCHED.branches[1])},
+        {"branches": (replace(ROW, spans=()), BRANCHED.branches[1])},
+        {"branches": (replace(ROW, routes=ROUTES), BRANCHED.branches[1])},
+        {"routes": ROUTES},
+    ],
+)
+def test_rows_of_an_episode_are_part_of_its_name(change):
+    assert name_trajectory(replace(BRANCHED, **change)) != name_trajectory(BRANCHED)
+
+
+def test_an_episode_of_several_rows_survives_the_store_under_the_name_that_it_will_always_have():
+    (again,) = decode_body(encode_body([BRANCHED]))
+    assert again == BRANCHED
+    assert name_trajectory(again) == (
+        "blake3:4e0e5e843a970d4d637fc8dd7c7d4be383f4dc5ee20eaff00c2fe56afee89b7f"
+    )
+    assert decode_columns(encode_body([BRANCHED]), 1).num_rows == 3
+    assert decode_columns(encode_body([trajectory(5, 1)]), 1).num_rows == 1
 
 
 def test_a_broken_body_is_told():

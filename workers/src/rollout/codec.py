@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from rollout.common.bounded import unpack_zstd
 from rollout.errors import LedgerError
-from rollout.types import ExpertRoutes, Prefix, Trajectory, VersionSpan
+from rollout.types import Branch, ExpertRoutes, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a trajectory of N tokens has for each of them, in 17 bytes a token instead of objects."""
+    """What a trajectory of N tokens has for each of them, in 17 bytes a token instead of objects; of its first row."""
 
     prompt_ids: array[int]
     """int64, the prompt's own length."""
@@ -84,6 +84,8 @@ class Columns:
     """A byte of 0 or 1 for each token [N]."""
     spans: tuple[VersionSpan, ...]
     """Which weight version sampled which tokens."""
+    num_rows: int = 1
+    """Rows of the whole trajectory."""
 
 
 class _Numbered(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ class _Lists(msgspec.Struct, frozen=True, kw_only=True):
     actor_logprobs: msgspec.Raw
     loss_mask: msgspec.Raw
     spans: tuple[VersionSpan, ...]
+    branches: tuple[msgspec.Raw, ...] = ()
 
 
 _texts = msgspec.msgpack.Decoder(tuple[Texts, ...])
@@ -116,35 +119,57 @@ BODY_BYTES_MAX = 1 << 30
 """Largest decompressed body that is believed."""
 
 
-FORM, ROUTED_FORM = 1, 2
-"""First element of the canonical array: another order of fields gets another number. The second ends with routes."""
+FORM, ROUTED_FORM, BRANCHED_FORM = 1, 2, 3
+"""First element of the canonical array: another order of fields gets another number. The second ends with routes, the
+third with routes or nil, and behind them the further rows."""
 
 
 def canonical_bytes(trajectory: Trajectory) -> bytes:
     """The bytes that name a trajectory; ``timings`` never enter."""
     t = trajectory
-    routes = () if isinstance(t.routes, msgspec.UnsetType) else (_route_fields(t.routes),)
+    form, more = _form_of(t)
     fields: tuple[Any, ...] = (
-        ROUTED_FORM if routes else FORM,
+        form,
         t.ordinal,
         t.sample,
-        t.prompt_ids,
-        t.token_ids,
-        tuple(map(float, t.actor_logprobs)),
-        t.loss_mask,
-        [(span.start, span.end, span.lineage, span.step) for span in t.spans],
+        *_row_fields(t),
         {source: float(value) for source, value in t.rewards.items()},
         float(t.reward),
         t.ending,
         t.text,
         t.prompt_text,
         t.answer,
-        *routes,
+        *more,
     )
     return _encoder.encode(fields)
 
 
-def _route_fields(routes: ExpertRoutes) -> tuple[int, int, bool, bytes]:
+def _form_of(t: Trajectory) -> tuple[int, tuple[Any, ...]]:
+    """The form that a trajectory is written in, and what stands at its end."""
+    routes = _route_fields(t.routes)
+    if isinstance(t.branches, msgspec.UnsetType):
+        return (FORM, ()) if routes is None else (ROUTED_FORM, (routes,))
+    return BRANCHED_FORM, (
+        routes,
+        [(*_row_fields(row), _route_fields(row.routes)) for row in t.branches],
+    )
+
+
+def _row_fields(row: Trajectory | Branch) -> tuple[Any, ...]:
+    return (
+        row.prompt_ids,
+        row.token_ids,
+        tuple(map(float, row.actor_logprobs)),
+        row.loss_mask,
+        [(span.start, span.end, span.lineage, span.step) for span in row.spans],
+    )
+
+
+def _route_fields(
+    routes: ExpertRoutes | msgspec.UnsetType,
+) -> tuple[int, int, bool, bytes] | None:
+    if isinstance(routes, msgspec.UnsetType):
+        return None
     return routes.num_layers, routes.top_k, routes.wide, routes.chosen
 
 
@@ -210,6 +235,7 @@ def _columns(part: msgspec.Raw) -> Columns:
         actor_logprobs=array("d", _floats.decode(lists.actor_logprobs)),
         loss_mask=bytes(_ints.decode(lists.loss_mask)),
         spans=lists.spans,
+        num_rows=1 + len(lists.branches),
     )
 
 

@@ -22,6 +22,10 @@ Owner = Literal["policy", "task", "infrastructure"]
 then left out of its group."""
 
 
+ROWS_MAX = 64
+"""Rows of one episode: no trajectory has more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """A tool as the policy sees it; all three fields are part of the prompt."""
@@ -82,7 +86,8 @@ class State:
     """Numbers about that reply by name, for metrics."""
     after: int | None = None
     """The turn behind whose reply ``messages`` stand, counted from 0; None: the latest; -1: behind none, they are a
-    prompt of their own. Other than None, a row of its own begins (``actor.turns.rows``)."""
+    prompt of their own. Other than None, another row of the episode begins, or is taken up: all are trained on, and
+    share the episode's reward (``actor.turns.rows``)."""
     choices: tuple[str, ...] = ()
     """Said at a start with one message, the only replies that there may be. The engine says how likely each is behind
     that message's text, without a chat template, and the likeliest is the policy's reply."""
@@ -109,21 +114,25 @@ class Budgets:
     """What one episode may use; None: no bound of its own. Using one up is an ending of the policy's, and is scored.
 
     After each reply, in this order: a reply cut off (``length``), more calls than are left (``tool-call-limit``, and
-    none of them is run), the environment's own ending, then ``turn-limit``, ``token-limit``, ``seconds-limit``, and
-    no room for another reply in the context (``length``).
+    none of them is run), the environment's own ending, then ``turn-limit``, ``token-limit``, ``seconds-limit``,
+    another row than there may be (``row-limit``), and no room for another reply in the context (``length``).
     """
 
     turns: int = 64
     """Replies."""
     tokens: int | None = None
-    """Tokens sampled by the policy."""
+    """Tokens sampled by the policy, on all rows."""
     tool_calls: int | None = None
     """Calls asked for, those that fail included."""
     seconds: float | None = None
     """From the start of the environment on, looked at between turns."""
+    rows: int = ROWS_MAX
+    """Rows that are trained on (``State.after``), at most ``ROWS_MAX``."""
 
     def __post_init__(self) -> None:
-        for name in ("turns", "tokens", "tool_calls", "seconds"):
+        for name in ("turns", "tokens", "tool_calls", "seconds", "rows"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}: expected more than 0, got {value}")
+        if self.rows > ROWS_MAX:
+            raise ValueError(f"rows: expected at most {ROWS_MAX}, got {self.rows}")

@@ -285,10 +285,30 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A further row of one episode, which left its conversation: N tokens of its own.
+
+    It begins with a prompt of its own, or behind an earlier reply. Every sampled token of an episode is in one of its
+    rows; in any other it is part of the prompt. As in ``Trajectory`` are ``token_ids``, ``actor_logprobs``, ``spans`` and
+    ``routes``.
+    """
+
+    prompt_ids: tuple[int, ...]
+    """What stands before the row's own tokens: what it shares with an earlier row included."""
+    token_ids: tuple[int, ...]
+    actor_logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+    """[N]; 1 at least once."""
+    spans: tuple[VersionSpan, ...]
+    routes: ExpertRoutes | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """One accepted sample attempt of N tokens: what the policy saw, did and was given for it. Immutable.
 
-    ``timings``, ``costs`` and ``retokenised`` are not part of the content hash; an unset ``routes`` is not written.
+    ``timings``, ``costs`` and ``retokenised`` are not part of the content hash; an unset ``routes`` is not written, nor
+    are unset ``branches``. Tokens and what there is of each of them are those of the episode's first row.
     """
 
     ordinal: int
@@ -328,6 +348,23 @@ class Trajectory:
     before the last sampled."""
     plugins: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Where the run's plugins may change, the digest of each that played and scored it, by its path; unset, nothing is written."""
+    branches: tuple[Branch, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The episode's further rows, in the order in which they began; unset where there is none. Never empty."""
+
+    @property
+    def rows(self) -> tuple[Trajectory | Branch, ...]:
+        """What is trained on token by token: the first row, which is the trajectory itself, and the further ones."""
+        return (self,) if isinstance(self.branches, msgspec.UnsetType) else (self, *self.branches)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens after the prompts, of all rows."""
+        return sum(len(row.token_ids) for row in self.rows)
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled, of all rows."""
+        return sum(sum(row.loss_mask) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from rollout.errors import DataError
 from rollout.protocol.messages import Task
 from rollout.seams import Renderer
 from rollout.turns import Action, Ending, State
-from rollout.types import Completion, Finish, Prefix
+from rollout.types import Completion, ExpertRoutes, Finish, Prefix
 
 
 def build_prefix(episode: Episode) -> Prefix | None:
@@ -40,10 +40,14 @@ def build_prefix(episode: Episode) -> Prefix | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvAnswers:
-    """A started environment as a prefix's replies are given to it again: ``ask`` says one and returns its answer."""
+    """A started environment as a prefix's replies are given to it again: ``ask`` says one and returns its answer.
+
+    ``heard`` is told of the episode behind each reply that the environment is asked about.
+    """
 
     ask: Callable[[Action], Awaitable[State | Ending]]
     renderer: Renderer
+    heard: Callable[[Episode], None]
 
 
 async def continue_episode(
@@ -65,6 +69,7 @@ async def continue_episode(
         last = number + 1 == len(prefix.turn_ends)
         episode = _repeat_reply(episode, prefix, end, answers.renderer, task, last=last)
         if episode.ending is None and not (last and prefix.ending):
+            answers.heard(_as_it_was(episode, prefix, routes))
             episode = await _repeat_answer(episode, prefix, answers)
     whole = None if episode is None else _take_rest(episode, prefix)
     return None if whole is None else replace(whole, routes=routes)
@@ -84,9 +89,20 @@ def _repeat_reply(
     )
 
 
+def _as_it_was(episode: Episode, prefix: Prefix, routes: ExpertRoutes | None) -> Episode:
+    """The episode behind a reply, with what only the first actor could know of it."""
+    length = len(episode.token_ids)
+    computed = len(episode.prompt_ids) + length - 1
+    return replace(
+        episode,
+        spans=tuple(span for span in prefix.spans if span.end <= length),
+        routes=None if routes is None else replace(routes, chosen=routes.part(0, computed)),
+    )
+
+
 async def _repeat_answer(episode: Episode, prefix: Prefix, answers: EnvAnswers) -> Episode | None:
     said = await answers.ask(action_of(episode))
-    if isinstance(said, Ending):
+    if isinstance(said, Ending) or said.after is not None:  # a prefix is of one row
         return None
     try:
         answered = take_answer(episode, said, 0, answers.renderer)
@@ -114,4 +130,5 @@ def _take_rest(episode: Episode, prefix: Prefix) -> Episode | None:
         begun=rest,
         segment=prefix.segment,
         ending=prefix.ending,
+        num_sampled=sum(prefix.loss_mask),
     )

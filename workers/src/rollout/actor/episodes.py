@@ -11,21 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import UNSET
-
 from rollout.data.rows.pooled_requests import pack_numbers
 from rollout.errors import DataError, EngineError
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
 from rollout.turns import Action, Budgets, Ending, State, ToolSpec
 from rollout.types import (
+    Branch,
     Completion,
     ExpertRoutes,
     GenerateRequest,
     Message,
-    Row,
     SamplingParams,
-    Trajectory,
     VersionSpan,
     WeightVersion,
 )
@@ -49,8 +46,10 @@ class Episode:
     ``replies`` are the texts of all turns; ``turn_rewards`` and ``signals`` what the environment gave for them, the
     last of each name; ``num_calls`` the tool calls so far. ``choices`` are the only replies there may be, where there are
     any, ``choice_logprobs`` what the engine said of each. ``forks``: how often another row was gone on with than
-    that of the turn before; token fields, ``messages`` and ``tools`` are the present row's. ``routes``: the experts of
-    the positions that an engine has computed so far, as they were at the first time; None: they are not wanted.
+    that of the turn before; token fields, ``messages`` and ``tools`` are the present row's, at the end that of the last
+    reply. ``routes``: the experts of the positions that an engine has computed so far, as they were at the first time;
+    None: they are not wanted. ``num_sampled`` counts the tokens sampled so far, of all rows; ``rows`` are these, once
+    the episode has ended, where there is more than one (``turns.rows``).
     """
 
     task_id: str
@@ -78,6 +77,8 @@ class Episode:
     choice_logprobs: tuple[float, ...] = ()
     forks: int = 0
     routes: ExpertRoutes | None = None
+    num_sampled: int = 0
+    rows: tuple[Branch, ...] = ()
 
     @property
     def reply(self) -> str:
@@ -226,6 +227,7 @@ def _take_tokens(
         "loss_mask": episode.loss_mask + (1,) * sampled,
         "spans": episode.spans + moved,
         "routes": _take_routes(episode, completion),
+        "num_sampled": episode.num_sampled + sampled,
     }
 
 
@@ -283,7 +285,7 @@ def over_budget(episode: Episode, budgets: Budgets, seconds: float) -> str | Non
     """The ending of an episode that has used up a budget ``seconds`` after its start; see ``Budgets`` for the order."""
     if episode.turn >= budgets.turns:
         return "turn-limit"
-    if budgets.tokens is not None and sum(episode.loss_mask) >= budgets.tokens:
+    if budgets.tokens is not None and episode.num_sampled >= budgets.tokens:
         return "token-limit"
     if budgets.seconds is not None and seconds >= budgets.seconds:
         return OUT_OF_SECONDS
@@ -292,7 +294,7 @@ def over_budget(episode: Episode, budgets: Budgets, seconds: float) -> str | Non
 
 def end_episode(episode: Episode, ending: Ending) -> Episode:
     """The episode at an ending of the policy's."""
-    return replace(episode, **_take_said(episode, ending), ending=ending.kind)
+    return replace(episode, **take_said(episode, ending), ending=ending.kind)
 
 
 def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) -> Episode:
@@ -307,7 +309,7 @@ def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) ->
     between = _render_between(episode, said.messages, renderer)
     return replace(
         episode,
-        **_take_said(episode, said),
+        **take_said(episode, said),
         messages=(*episode.messages, *said.messages),
         token_ids=episode.token_ids + between,
         logprobs=episode.logprobs + (0.0,) * len(between),
@@ -316,7 +318,7 @@ def take_answer(episode: Episode, said: State, seed: int, renderer: Renderer) ->
     )
 
 
-def _take_said(episode: Episode, said: State | Ending) -> dict[str, Any]:
+def take_said(episode: Episode, said: State | Ending) -> dict[str, Any]:
     """What an environment gave for the last reply, as fields. Raises DataError for what is no finite number."""
     signals = {**episode.signals, **said.signals}
     given = {"turn_reward": said.turn_reward or 0.0, **said.signals}
@@ -341,39 +343,3 @@ def _render_between(
     ends = renderer.stop_token_ids
     sampled = episode.token_ids[-1] in ends and bool(following) and following[0] in ends
     return following[1:] if sampled else following
-
-
-def _prompt_text(messages: Sequence[Message]) -> str:
-    """What was said before the policy first spoke, for people."""
-    first = next((i for i, one in enumerate(messages) if one.role == "assistant"), len(messages))
-    return "\n".join(message.text for message in messages[:first])
-
-
-def finish_trajectory(
-    episode: Episode,
-    row: Row,
-    score: Score,
-    timings: dict[str, float],
-    plugins: Mapping[str, str] | None = None,
-) -> Trajectory:
-    """The immutable record of an episode that has ended."""
-    return Trajectory(
-        ordinal=episode.ordinal,
-        sample=episode.sample,
-        prompt_ids=episode.prompt_ids,
-        token_ids=episode.token_ids,
-        actor_logprobs=episode.logprobs,
-        loss_mask=episode.loss_mask,
-        spans=episode.spans,
-        rewards=score.rewards,
-        reward=score.reward,
-        ending=episode.ending or "stop",
-        text=episode.reply,
-        prompt_text=_prompt_text(episode.messages),
-        answer=str(row.get("answer", "")),
-        timings=timings,
-        retokenised=episode.retokenised,
-        costs=score.costs,
-        routes=UNSET if episode.routes is None else episode.routes,
-        plugins=UNSET if plugins is None else plugins,
-    )

@@ -41,6 +41,7 @@ class RunnerParts:
     the samples of a group wait for each other every turn. ``continuous``: the engine takes samples one by one as
     they come, and batches them itself. ``room`` bounds the episodes in play; None: nothing does.
     ``routes``: what training samples have of their experts before any is known; None: the model has none.
+    ``single_row``: the algorithm that learns from one row of an episode, by its name; empty: it learns from all.
     """
 
     engine: Engine
@@ -54,6 +55,7 @@ class RunnerParts:
     budgets: Budgets = field(default_factory=Budgets)
     room: EpisodeRoom | None = None
     routes: ExpertRoutes | None = None
+    single_row: str = ""
 
     def has_room(self, tokens: int, task: Task) -> bool:
         """Whether a completion still fits behind so many tokens."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET
 
-from rollout.actor.episodes import Score, finish_trajectory
+from rollout.actor.episodes import Episode, Score
 from rollout.actor.parts import PlayedTask
+from rollout.actor.turns.rows import row_of
 from rollout.protocol.messages import Failure, Submit, TaskResult
 from rollout.protocol.routes import SUBMIT
+from rollout.types import Message, Row, Trajectory
 
 CALL_BYTES = 32 << 20
 """Where a call is full: a fraction of what the coordinator holds at once, of all actors together."""
@@ -49,10 +52,10 @@ def fit_result(result: TaskResult, bytes_max: int = GROUP_BYTES_MAX) -> tuple[Ta
 def _leave_out(result: TaskResult, size: int, bytes_max: int) -> TaskResult:
     if result.prefixes:
         return msgspec.structs.replace(result, prefixes=())
-    longest = max(result.trajectories, key=lambda one: len(one.token_ids))
+    longest = max(result.trajectories, key=lambda one: one.num_tokens)
     message = (
         f"the {len(result.trajectories)} samples of task {result.task_id} are {size} bytes, one call takes"
-        f" {bytes_max}; the longest is sample {longest.sample} with {len(longest.token_ids)} tokens: lower"
+        f" {bytes_max}; the longest is sample {longest.sample} with {longest.num_tokens} tokens: lower"
         " sampling.maxNewTokens or the samples per prompt, or have the environment say less"
     )
     return TaskResult(
@@ -64,9 +67,8 @@ def _leave_out(result: TaskResult, size: int, bytes_max: int) -> TaskResult:
 
 def count_tokens(results: Sequence[TaskResult]) -> int:
     """Tokens after the prompts, for a guess of how long planning takes."""
-    return sum(
-        len(one.token_ids) for result in results for one in (*result.trajectories, *result.prefixes)
-    )
+    made = sum(one.num_tokens for result in results for one in result.trajectories)
+    return made + sum(len(one.token_ids) for result in results for one in result.prefixes)
 
 
 def _count_bytes(result: TaskResult) -> int:
@@ -108,3 +110,41 @@ def finish_task(
         trajectories=trajectories,
         failure=played.failure or lost,
     )
+
+
+def finish_trajectory(
+    episode: Episode,
+    row: Row,
+    score: Score,
+    timings: dict[str, float],
+    plugins: Mapping[str, str] | None = None,
+) -> Trajectory:
+    """The immutable record of an episode that has ended."""
+    first, *further = episode.rows or (row_of(episode),)
+    return Trajectory(
+        ordinal=episode.ordinal,
+        sample=episode.sample,
+        prompt_ids=first.prompt_ids,
+        token_ids=first.token_ids,
+        actor_logprobs=first.actor_logprobs,
+        loss_mask=first.loss_mask,
+        spans=first.spans,
+        rewards=score.rewards,
+        reward=score.reward,
+        ending=episode.ending or "stop",
+        text=episode.reply,
+        prompt_text=_prompt_text(episode.messages),
+        answer=str(row.get("answer", "")),
+        timings=timings,
+        retokenised=episode.retokenised,
+        costs=score.costs,
+        routes=first.routes,
+        plugins=UNSET if plugins is None else plugins,
+        branches=tuple(further) or UNSET,
+    )
+
+
+def _prompt_text(messages: Sequence[Message]) -> str:
+    """What was said before the policy first spoke, for people."""
+    first = next((i for i, one in enumerate(messages) if one.role == "assistant"), len(messages))
+    return "\n".join(message.text for message in messages[:first])

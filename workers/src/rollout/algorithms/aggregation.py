@@ -10,6 +10,9 @@ it is cut: 1x8 equals 8x1.
 | SequenceMean | m / (tokens_b * num_sequences)         | GRPO paper; verl seq-mean-token-mean        |
 | SequenceSum  | m / num_sequences                      | LUSPO; verl seq-mean-token-sum              |
 | FixedLength  | m / (num_sequences * width)            | Dr. GRPO; verl seq-mean-token-sum-norm      |
+
+A sample of several sequences (the rows of one episode) counts once: ``num_sequences`` are samples, and ``tokens_b`` are
+those of all its sequences.
 """
 
 from __future__ import annotations
@@ -30,22 +33,30 @@ class Denominators:
     num_tokens: int
     """Tokens under a mask of 1."""
     num_sequences: int
-    """Sequences with at least one token in the loss."""
+    """Sequences with at least one token in the loss; those of one sample are one."""
     width: int
     """Constant of ``FixedLength``: the completion limit (``sampling.maxNewTokens``), not the longest one met."""
 
 
 def token_weights(
-    mode: Aggregation, mask_C: Tensor, sequence_C: Tensor, whole: Denominators
+    mode: Aggregation,
+    mask_C: Tensor,
+    sequence_C: Tensor,
+    whole: Denominators,
+    *,
+    sampled_C: Tensor | None = None,
 ) -> Tensor:
     """Weights ``[C]`` in the mask's dtype, 0 where the mask is; sequences must be there whole.
 
-    Sums to 1 over a mini-batch in the two mean modes. An empty mini-batch gives zeros.
+    ``sampled_C``: at each token how many its sample has under a mask of 1, in all its sequences; None: a sample has one
+    sequence. Sums to 1 over a mini-batch in the two mean modes. An empty mini-batch gives zeros.
     """
     if mode == "TokenMean":
         return mask_C / max(whole.num_tokens, 1)
     per_sequence_C = mask_C / max(whole.num_sequences, 1)
     if mode == "SequenceMean":
+        if sampled_C is not None:
+            return per_sequence_C / sampled_C.clamp(min=1)
         return per_sequence_C / _tokens_of_sequence(mask_C, sequence_C)
     if mode == "SequenceSum":
         return per_sequence_C

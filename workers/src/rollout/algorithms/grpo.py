@@ -78,6 +78,8 @@ class PolicyTokens:
     """The reference policy's; None where no KL is taken or measured."""
     entropy_C: Tensor | None = None
     """Of the policy's distribution at each token, in nats; None: neither a bonus nor a metric."""
+    sampled_C: Tensor | None = None
+    """The sampled tokens of each token's sample, where samples may have several sequences; None: each has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,9 @@ def grpo_loss(tokens: PolicyTokens, settings: GrpoSettings, whole: Denominators)
     policy_C = objective.losses_C
     if importance is not None and not objective.corrected:
         policy_C = policy_C * importance.weights_C
-    weights = token_weights(settings.aggregation, mask, tokens.sequence_C, whole)
+    weights = token_weights(
+        settings.aggregation, mask, tokens.sequence_C, whole, sampled_C=tokens.sampled_C
+    )
     policy_loss = aggregate(policy_C, weights)
     kl_loss, reference_sums = _reference(seen, tokens, settings, weights)
     entropy_loss, entropy_sums = _entropy(tokens, settings, weights)

@@ -25,7 +25,7 @@ from rollout.actor.turns.environment_turns import replace_ending
 from rollout.algorithms.advantages.groups import group_advantages
 from rollout.client.data import Datum, ModelInput, SamplingSettings
 from rollout.client.sampling import SamplingClient
-from rollout.errors import InfrastructureError
+from rollout.errors import DataError, InfrastructureError
 from rollout.seams import Env, Renderer
 from rollout.seeds import derive_seed
 from rollout.turns import Budgets, Ending
@@ -97,6 +97,11 @@ class ServicePlayer:
             return _end(episode, said)
         if (kind := over_budget(episode, self.budgets, 0.0)) is not None:
             return end_episode(episode, replace_ending(said, kind))
+        if said.after is not None:
+            raise DataError(
+                "the environment begins another row of its episode; what is learned from a service's episode is one row:"
+                " take an environment whose conversation only grows"
+            )
         noise = derive_seed(seed, "service-turn", 0, episode.turn)
         return take_answer(episode, said, noise, self.renderer)
 

@@ -264,6 +264,7 @@ def _train(config: WorkerConfig, train: Train, rows: DataRows) -> TrainPlan:
         extra_groups=extra_groups(config.spec),
         stragglers=straggler_plan(config.spec),
         held_out=_held_out(train, rows),
+        branches=algorithm.traits.branches,
         experts=None if offline else experts_of(config.resolved),
     )
 

@@ -113,6 +113,8 @@ class TrainPlan:
     """How slow groups are moved; None: nothing is moved for being slow."""
     held_out: HeldOutPlan | None = None
     """What an offline run measures itself on."""
+    branches: bool = False
+    """Whether a sample may have several rows: its episode went on elsewhere than behind its last reply."""
     experts: ExpertShape | None = None
     """Experts of the policy, whose routes every training sample must tell; None: samples tell none."""
 

@@ -331,7 +331,8 @@ def pack_group(ordinal: int, packed: bytes) -> bytes:
 
 def find_oldest_step(trajectories: Iterable[Trajectory]) -> int | None:
     """The step of the version of the oldest token; None of trajectories without any."""
-    return min((span.step for made in trajectories for span in made.spans), default=None)
+    rows = (row for made in trajectories for row in made.rows)
+    return min((span.step for row in rows for span in row.spans), default=None)
 
 
 def build_state(stored: LedgerState, *, pools_rewards: bool = False) -> RunState:

@@ -18,7 +18,7 @@ from rollout.learner.objectives.contract import MicroLoss, TokenView, ValuePart,
 from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 
 Place = tuple[int, int]
-"""Position of a group (or row) in the batch, and of a sample in it."""
+"""Position of a group (or row of data) in the batch, and of a sample, or one of its rows, in it."""
 
 COLUMNS = ("logprobs_C", "entropy_C", "mask_C", "old_logprobs_C", "actor_logprobs_C")
 

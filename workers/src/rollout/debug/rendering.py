@@ -9,7 +9,7 @@ from typing import Any
 from rollout.debug.recording import open_recording
 from rollout.errors import SpecError
 from rollout.rendering import build_renderer
-from rollout.types import Trajectory
+from rollout.types import Branch, Trajectory
 
 
 def render_sample(run_dir: Path, step: int, place: int) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def render_sample(run_dir: Path, step: int, place: int) -> dict[str, Any]:
 
     ``tokens`` are of the prompt, the policy (``mask`` 1, with its logprob in nats and the step of the version
     that sampled it) and the environment; ``text`` is each token decoded by itself, special ones as they are named.
+    Of a trajectory of several rows, ``row`` counts from 0: what a row shares with an earlier one is its prompt.
     """
     with open_recording(run_dir) as recording:
         recording.record(step)
@@ -50,10 +51,17 @@ def render_sample(run_dir: Path, step: int, place: int) -> dict[str, Any]:
 
 
 def _lines(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    for token in trajectory.prompt_ids:
+    rows = trajectory.rows
+    for number, row in enumerate(rows):
+        where = {"row": number} if len(rows) > 1 else {}
+        for line in _lines_of(row):
+            yield {**where, **line}
+
+
+def _lines_of(row: Trajectory | Branch) -> Iterator[dict[str, Any]]:
+    for token in row.prompt_ids:
         yield {"id": token, "from": "prompt", "mask": 0, "logprob": None, "version": None}
-    versions = _versions(trajectory)
-    columns = (trajectory.token_ids, trajectory.loss_mask, trajectory.actor_logprobs, versions)
+    columns = (row.token_ids, row.loss_mask, row.actor_logprobs, _versions(row))
     for token, mask, logprob, version in zip(*columns, strict=True):
         yield {
             "id": token,
@@ -64,8 +72,8 @@ def _lines(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
         }
 
 
-def _versions(trajectory: Trajectory) -> Sequence[int | None]:
-    found: list[int | None] = [None] * len(trajectory.token_ids)
-    for span in trajectory.spans:
+def _versions(row: Trajectory | Branch) -> Sequence[int | None]:
+    found: list[int | None] = [None] * len(row.token_ids)
+    for span in row.spans:
         found[span.start : span.end] = [span.step] * (span.end - span.start)
     return found

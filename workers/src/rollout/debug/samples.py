@@ -8,6 +8,7 @@ from typing import Any
 from rollout.debug.observe import Place
 from rollout.learner.config.sft import SftSettings
 from rollout.learner.context import LearnerContext
+from rollout.learner.objectives.completions import rows_in
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.distill import DistillWork
 from rollout.learner.objectives.policy import PolicyWork
@@ -31,20 +32,21 @@ def describe_samples(parts: LearnerContext, batch: Batch, work: Work) -> list[tu
 
 
 def _groups(batch: Batch, work: PolicyWork | PpoWork | DistillWork) -> Iterator[tuple[Place, Line]]:
+    """A line for each row; those of one sample stand together."""
     advantages = work.advantages
-    for index, group in enumerate(batch.groups):
-        for sample, found in enumerate(group.trajectories):
-            yield (
-                (index, sample),
-                {
-                    "ordinal": group.ordinal,
-                    "sample": found.sample,
-                    "reward": found.reward,
-                    "advantage": advantages[index][sample],
-                    "num_tokens": len(found.token_ids),
-                    "completion": found.text,
-                },
-            )
+    for place, sample, row in rows_in(batch.groups):
+        found = batch.groups[sample[0]].trajectories[sample[1]]
+        yield (
+            place,
+            {
+                "ordinal": found.ordinal,
+                "sample": found.sample,
+                "reward": found.reward,
+                "advantage": advantages[place[0]][place[1]],
+                "num_tokens": len(row.token_ids),
+                "completion": found.text,
+            },
+        )
 
 
 def _rows(

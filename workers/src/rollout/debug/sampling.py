@@ -18,6 +18,7 @@ import torch
 from rollout.actor.episodes import Episode
 from rollout.actor.runner import PlayedTask, RunnerParts, play
 from rollout.actor.task_scoring import build_task_scoring
+from rollout.actor.turns.rows import row_of
 from rollout.coordinator.build import build_plan
 from rollout.coordinator.rows import build_rows
 from rollout.debug.bench import Bench, advance, begin, open_bench
@@ -30,13 +31,14 @@ from rollout.objects.filesystem import FilesystemStore
 from rollout.protocol.messages import Batch, Task
 from rollout.rendering import build_renderer
 from rollout.seams import Engine
-from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
+from rollout.types import Branch, Trajectory, TrajectoryGroup, WeightVersion
 from rollout.weights.mirror import WeightFiles
 from rollout.weights.safetensors import safetensors_parts
 from rollout_api.worker import WorkerConfig
 
 Line = dict[str, Any]
 Key = tuple[int, int]
+Rows = Sequence[Trajectory | Branch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,12 @@ def _versions(recording: Recording, groups: Sequence[TrajectoryGroup]) -> list[W
 
 
 def _version_of(group: TrajectoryGroup) -> Key:
-    found = {(span.lineage, span.step) for t in group.trajectories for span in t.spans}
+    found = {
+        (span.lineage, span.step)
+        for t in group.trajectories
+        for row in t.rows
+        for span in row.spans
+    }
     if len(found) != 1:
         raise SpecError(
             f"ordinal {group.ordinal}: its completions come from {len(found)} versions; only groups of "
@@ -241,24 +248,39 @@ def _compare(group: TrajectoryGroup, episodes: dict[Key, Episode | str]) -> Iter
 
 
 def _compare_tokens(recorded: Trajectory, again: Episode) -> Line:
-    equal = recorded.token_ids == again.token_ids and recorded.prompt_ids == again.prompt_ids
+    """All rows of both, one after the other."""
+    rows = again.rows or (row_of(again),)
+    equal = _tokens_of(recorded.rows) == _tokens_of(rows)
     gap = None
     if equal:
-        pairs = zip(recorded.actor_logprobs, again.logprobs, strict=True)
+        pairs = zip(_logprobs_of(recorded.rows), _logprobs_of(rows), strict=True)
         gap = max((abs(a - b) for a, b in pairs), default=0.0)
     return {
         "equal": equal,
-        "first_difference": None if equal else _first_difference(recorded, again),
+        "first_difference": None if equal else _first_difference(recorded.rows, rows),
         "logprob_gap": gap,
-        "num_tokens": len(again.token_ids),
+        "num_tokens": sum(len(row.token_ids) for row in rows),
         "completion": again.reply,
     }
 
 
-def _first_difference(recorded: Trajectory, again: Episode) -> int | None:
-    """The index of the first token that differs; None where the prompts already do."""
-    if recorded.prompt_ids != again.prompt_ids:
-        return None
-    pairs = zip(recorded.token_ids, again.token_ids, strict=False)
-    shared = min(len(recorded.token_ids), len(again.token_ids))
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), shared)
+def _tokens_of(rows: Rows) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [(row.prompt_ids, row.token_ids) for row in rows]
+
+
+def _logprobs_of(rows: Rows) -> list[float]:
+    return [one for row in rows for one in row.actor_logprobs]
+
+
+def _first_difference(recorded: Rows, again: Rows) -> int | None:
+    """The index of the first token that differs, counted on from row to row; None where a row's prompt does before."""
+    before = 0
+    for old, new in zip(recorded, again, strict=False):
+        if old.prompt_ids != new.prompt_ids:
+            return None
+        pairs = zip(old.token_ids, new.token_ids, strict=False)
+        shared = min(len(old.token_ids), len(new.token_ids))
+        if old.token_ids != new.token_ids:
+            return before + next((at for at, (a, b) in enumerate(pairs) if a != b), shared)
+        before += shared
+    return before

@@ -103,6 +103,7 @@ def build_parts(
         room=episode_room(config),
         continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,
         routes=None if experts is None else experts.empty(),
+        single_row=_single_row(config),
     )
     return ActorParts(
         worker=name,
@@ -118,6 +119,11 @@ def build_parts(
         else None,
         plugins=None if isinstance(task_scoring, TaskScoring) else task_scoring,
     )
+
+
+def _single_row(config: WorkerConfig) -> str:
+    train = config.spec.train
+    return "" if train is None or train.algorithm.traits.branches else train.algorithm.chosen
 
 
 async def _live(parts: ActorParts) -> None:

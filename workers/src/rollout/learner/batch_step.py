@@ -9,6 +9,7 @@ from rollout.errors import RunFailed
 from rollout.learner.checkpoint import Progress
 from rollout.learner.context import LearnerContext
 from rollout.learner.model import randomness
+from rollout.learner.objectives.completions import have_branches
 from rollout.learner.objectives.contract import Work
 from rollout.learner.objectives.plan import StepPlan, plan_step
 from rollout.learner.objectives.registry import cutting_rules, objective_of
@@ -71,7 +72,8 @@ def prepare_step(
 ) -> PreparedBatch:
     """Lay out the step after ``progress`` and seed its randomness.
 
-    Raises RunFailed for an empty batch, and for samples whose routes are not of this policy.
+    Raises RunFailed for an empty batch, for samples whose routes are not of this policy, and for samples of several rows
+    where the algorithm learns from one.
     """
     settings, step = parts.trainer.settings, progress.step + 1
     if batch.cursor is None or not (batch.groups or batch.rows):
@@ -79,8 +81,14 @@ def prepare_step(
             f"step {step}: the batch is empty: all {batch.num_excluded} groups were lost to"
             " infrastructure failures; see the actors' logs, then run again to resume"
         )
+    objective = objective_of(settings)
     _check_routes(parts, batch, step)
-    work, tokens = objective_of(settings).build_work(parts, batch)
+    if not objective.traits.branches and have_branches(batch.groups):
+        raise RunFailed(
+            f"step {step}: samples of several rows, and {objective.name} learns from one; the ledger has samples of"
+            " another algorithm, or was changed: go on from an earlier snapshot, or begin a new run"
+        )
+    work, tokens = objective.build_work(parts, batch)
     if plan is None or _num_ranks(plan) != parts.parallel.num_shares:
         plan = plan_step(work.shapes(), cutting_rules(parts), seed=settings.seed, step=step)
     randomness.seed_step(settings.seed, step, parts.parallel.share, parts.parallel.device)

@@ -20,7 +20,7 @@ from msgspec import UnsetType
 
 from rollout.learner.forward.packed_rows import SequenceTokens
 from rollout.protocol.messages import Cursor
-from rollout.types import TrajectoryGroup
+from rollout.types import Branch, Trajectory, TrajectoryGroup
 from rollout.weights.device_hash.digest import device_digests
 from rollout.weights.host import host_pieces
 
@@ -49,23 +49,44 @@ def next_link(
 
 
 def digest_groups(groups: Sequence[TrajectoryGroup]) -> str:
-    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards; routes where there are any."""
+    """Over what a step learns from, in order: tokens, masks, the actors' logprobs and the rewards; routes where there are any.
+
+    Further rows of samples that have several come behind all that, each with its place.
+    """
+    trajectories = [t for group in groups for t in group.trajectories]
+    first = [((t.ordinal, t.sample), t, (t.reward,)) for t in trajectories]
+    hasher = _hash_rows(blake3(), first)
+    more = [
+        ((t.ordinal, t.sample, place), row, ())
+        for t in trajectories
+        for place, row in enumerate(t.rows[1:], start=1)
+    ]
+    if more:
+        hasher.update(b"branches" + len(more).to_bytes(8, "little"))
+        _hash_rows(hasher, more)
+    return hasher.hexdigest()
+
+
+def _hash_rows(
+    hasher: blake3, rows: Iterable[tuple[tuple[int, ...], Trajectory | Branch, tuple[float, ...]]]
+) -> blake3:
+    """Rows, each behind the numbers that say whose it is, and with its rewards."""
     integers, reals = array("q"), array("d")
     routes: list[bytes] = []
-    for trajectory in (t for group in groups for t in group.trajectories):
-        prompt, tokens = trajectory.prompt_ids, trajectory.token_ids
-        integers.extend((trajectory.ordinal, trajectory.sample, len(prompt), len(tokens)))
+    for whose, row, rewards in rows:
+        prompt, tokens = row.prompt_ids, row.token_ids
+        integers.extend((*whose, len(prompt), len(tokens)))
         integers.extend(prompt)
         integers.extend(tokens)
-        integers.extend(trajectory.loss_mask)
-        reals.extend(trajectory.actor_logprobs)
-        reals.append(trajectory.reward)
-        if not isinstance(trajectory.routes, UnsetType):
-            routes.append(trajectory.routes.chosen)
-    hasher = blake3(integers.tobytes()).update(reals.tobytes())
+        integers.extend(row.loss_mask)
+        reals.extend(row.actor_logprobs)
+        reals.extend(rewards)
+        if not isinstance(row.routes, UnsetType):
+            routes.append(row.routes.chosen)
+    hasher.update(integers.tobytes()).update(reals.tobytes())
     for chosen in routes:
         hasher.update(len(chosen).to_bytes(8, "little")).update(chosen)
-    return hasher.hexdigest()
+    return hasher
 
 
 def digest_sequences(sequences: Iterable[SequenceTokens]) -> str:

@@ -19,7 +19,7 @@ from rollout.ledger.opening import open_reader
 from rollout.ledger.sql.reader import Reader, Sort
 from rollout.ledger.views import EvaluationView, RunView, SampleView, StepView
 from rollout.report.data import ReportInput
-from rollout.types import Trajectory
+from rollout.types import Branch, Trajectory
 from rollout_api.v1alpha1.storage import Storage
 
 P = TypeVar("P", bound=BaseModel)
@@ -234,6 +234,7 @@ def sample_row(view: SampleView) -> dict[str, Any]:
         "token_ids": None,
         "actor_logprobs": None,
         "versions": None,
+        "branches": None,
     }
     trajectory = view.trajectory
     if trajectory is None:
@@ -247,7 +248,27 @@ def sample_row(view: SampleView) -> dict[str, Any]:
         **plugin_columns(trajectory),
         "token_ids": list(trajectory.token_ids),
         "actor_logprobs": list(trajectory.actor_logprobs),
-        "versions": sorted({span.step for span in trajectory.spans}),
+        "versions": sorted({span.step for row in trajectory.rows for span in row.spans}),
+        "branches": describe_branches(trajectory),
+    }
+
+
+def describe_branches(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The rows of an episode beside its first, as plain data; empty of nearly all."""
+    return [token_columns(row) for row in trajectory.rows[1:]]
+
+
+def token_columns(row: Trajectory | Branch) -> dict[str, Any]:
+    """What a row has for each of its tokens, as plain data."""
+    return {
+        "prompt_ids": list(row.prompt_ids),
+        "token_ids": list(row.token_ids),
+        "actor_logprobs": list(row.actor_logprobs),
+        "loss_mask": list(row.loss_mask),
+        "spans": [
+            {"start": one.start, "end": one.end, "lineage": one.lineage, "step": one.step}
+            for one in row.spans
+        ],
     }
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from rollout.debug.recording import open_recording
 from rollout.ledger.sql.reader import Reader
 from rollout.ledger.views import SampleView, StepView
-from rollout.report.gather import evaluation_rows, is_offline, plugin_columns
+from rollout.report.gather import (
+    describe_branches,
+    evaluation_rows,
+    is_offline,
+    plugin_columns,
+    token_columns,
+)
 from rollout.report.rows import SHOWN, data_rows
 from rollout.tracking.last_step import flat_numbers
 
@@ -115,6 +121,7 @@ def _sample_columns(sources: Sequence[str]) -> dict[str, str]:
         "actor_logprobs": "list<double>",
         "loss_mask": "list<int8>",
         "spans": "list<span>",
+        "branches": "list<row>",
     }
 
 
@@ -123,6 +130,15 @@ def build_schema(columns: Mapping[str, str]) -> pa.Schema:
     import pyarrow as pa
 
     span = pa.struct([(name, pa.int64()) for name in ("start", "end", "lineage", "step")])
+    row = pa.struct(
+        [
+            ("prompt_ids", pa.list_(pa.int32())),
+            ("token_ids", pa.list_(pa.int32())),
+            ("actor_logprobs", pa.list_(pa.float64())),
+            ("loss_mask", pa.list_(pa.int8())),
+            ("spans", pa.list_(span)),
+        ]
+    )
     types = {
         "string": pa.string(),
         "bool": pa.bool_(),
@@ -133,6 +149,7 @@ def build_schema(columns: Mapping[str, str]) -> pa.Schema:
         "list<int32>": pa.list_(pa.int32()),
         "list<double>": pa.list_(pa.float64()),
         "list<span>": pa.list_(span),
+        "list<row>": pa.list_(row),
     }
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
@@ -198,14 +215,8 @@ def export_sample(view: SampleView) -> Row:
         "answer": own.answer,
         **{f"reward/{name}": value for name, value in own.rewards.items()},
         **plugin_columns(own),
-        "prompt_ids": list(own.prompt_ids),
-        "token_ids": list(own.token_ids),
-        "actor_logprobs": list(own.actor_logprobs),
-        "loss_mask": list(own.loss_mask),
-        "spans": [
-            {"start": one.start, "end": one.end, "lineage": one.lineage, "step": one.step}
-            for one in own.spans
-        ],
+        **token_columns(own),
+        "branches": describe_branches(own),
     }
 
 

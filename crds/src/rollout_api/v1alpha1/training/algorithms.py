@@ -150,6 +150,7 @@ class Grpo(ApiModel):
         rewards=True,
         reference="KlCoefficient",
         num_samples=attrgetter("group_size"),
+        branches=True,
         samples_min=_quorum,
         pools_rewards=lambda grpo: grpo.advantage_baseline == "None",
     )
@@ -211,6 +212,7 @@ class Distill(ApiModel):
     traits: ClassVar[Traits] = Traits(
         models={"teacher": ("teacher",)},
         num_samples=attrgetter("samples_per_prompt"),
+        branches=True,
     )
     teacher: ModelSource
     """The model to learn from, of the policy's tokens and any size; frozen, loaded in the learner. It scores

@@ -32,6 +32,8 @@ class Traits:
     """Completions sampled per prompt; 1 where rows are learned from."""
     samples_min: Callable[[Any], int | None] = lambda _: None
     """Samples of a group that must survive infrastructure failures; None: a group is whole or excluded."""
+    branches: bool = False
+    """Whether it learns from all rows of an episode that has several; else such an episode is refused by name."""
     pools_rewards: Callable[[Any], bool] = lambda _: False
     """Whether advantages do not come from siblings: with a critic, or without a baseline of the group."""
 

@@ -24,7 +24,7 @@ from rollout.actor.episodes import (
     too_many_calls,
 )
 from rollout.actor.parts import RunnerParts
-from rollout.actor.turns.rows import Rows, begin_row
+from rollout.actor.turns.rows import NOTHING, Rows
 from rollout.environments.threads import Overdue, within
 from rollout.errors import DataError, InfrastructureError
 from rollout.protocol.messages import Task
@@ -96,9 +96,9 @@ class SampleEnvironment:
             log.info("sample starts afresh task=%s: %s", self._task.task_id, error)
             return await self._start()
 
-    def chosen(self, episode: Episode) -> Episode:
-        """An episode that has ended, with the row that is trained on."""
-        return self._rows.choose(episode)
+    def finished(self, episode: Episode) -> Episode:
+        """An episode that has ended, with its rows where there are several."""
+        return self._rows.finish(episode)
 
     async def answer(self, episode: Episode) -> Episode:
         """The episode after the environment's turn. Raises InfrastructureError, DataError, what it raised."""
@@ -114,6 +114,7 @@ class SampleEnvironment:
         return await self._take(episode, said)
 
     async def _start(self) -> Episode:
+        self._rows = Rows()
         state = await self._open()
         return Episode(
             task_id=self._task.task_id,
@@ -184,6 +185,9 @@ class SampleEnvironment:
             )
         if ending := over_budget(episode, self._stage.budgets, seconds):
             return end_episode(episode, replace_ending(said, ending))
+        begins = said.after is not None and self._rows.begins(said)
+        if begins and self._rows.num_rows >= self._stage.budgets.rows:
+            return end_episode(episode, replace_ending(said, "row-limit"))
         seed = self._stage.noise(episode, self._task)
         if said.after is None:
             goes_on = take_answer(episode, said, seed, self._stage.renderer)
@@ -194,17 +198,22 @@ class SampleEnvironment:
         return goes_on
 
     def _fork(self, episode: Episode, said: State, seed: int) -> Episode:
-        """The episode on another row. Raises as ``take_answer``."""
+        """The episode on another row. Raises as ``take_answer``, and DataError where only one is learned from."""
         assert said.after is not None
-        if said.after >= 0:
+        if self._stage.single_row and self._task.kind == "train":
+            raise DataError(
+                f"the environment begins another row of its episode, and {self._stage.single_row} learns from one: take"
+                " grpo or distill, or an environment whose conversation only grows"
+            )
+        if said.after != NOTHING:
             row = self._rows.behind(episode, said.after)
             return take_answer(row, replace(said, tools=None), seed, self._stage.renderer)
-        return begin_row(episode, said, self._render(said), seed)
+        return self._rows.begin(episode, said, self._render(said), seed)
 
     async def _go_on(self, prefix: Prefix) -> Episode:
         """The episode behind its prefix; from its first token where the environment answers otherwise."""
         fresh = await self._start()
-        answers = EnvAnswers(ask=self._ask, renderer=self._stage.renderer)
+        answers = EnvAnswers(ask=self._ask, renderer=self._stage.renderer, heard=self._rows.keep)
         episode = await continue_episode(fresh, prefix, answers, self._task)
         if episode is None:
             log.info("sample starts over task=%s sample=%d", self._task.task_id, prefix.sample)

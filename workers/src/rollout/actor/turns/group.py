@@ -114,7 +114,7 @@ class GroupInPlay:
             if replied.ending is None and replied.turn > episode.turn:
                 self._episodes[sample] = await environment.answer(replied)
         if episode.ending is not None:
-            self._episodes[sample] = environment.chosen(episode)
+            self._episodes[sample] = environment.finished(episode)
 
     async def _draw(self, episode: Episode) -> Episode:
         """The episode after the policy's turn, or after what an interruption left of it."""

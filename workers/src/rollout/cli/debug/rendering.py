@@ -26,10 +26,21 @@ def render(
     if output is OutputFormat.json:
         print_json(found)
         return
+    several = any(line.get("row") for line in found["tokens"])
     print_table(
-        ["PLACE", "ID", "FROM", "MASK", "LOGPROB", "VERSION", "TEXT"],
+        [
+            *(["ROW"] if several else []),
+            "PLACE",
+            "ID",
+            "FROM",
+            "MASK",
+            "LOGPROB",
+            "VERSION",
+            "TEXT",
+        ],
         [
             [
+                *([line["row"]] if several else []),
                 number,
                 line["id"],
                 line["from"],

@@ -61,7 +61,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenWindow:
-    """Tokens ``start`` to ``start + len(tokens)`` of ``number``; ``turns`` are the places where another one speaks."""
+    """Tokens ``start`` to ``start + len(tokens)`` of ``number``; ``turns`` are the places where another one speaks.
+
+    They are those of the first of ``num_rows`` rows.
+    """
 
     tokens: tuple[Token, ...]
     start: int
@@ -69,6 +72,7 @@ class TokenWindow:
     num_prompt: int
     turns: tuple[tuple[int, str], ...]
     has_text: bool
+    num_rows: int = 1
 
 
 def read_window(
@@ -94,6 +98,7 @@ def cut_window(
         num_prompt=len(made.prompt_ids),
         turns=tuple(_turns(made)),
         has_text=tokenizer is not None,
+        num_rows=made.num_rows,
     )
 
 

@@ -27,7 +27,8 @@ from rollout.coordinator.calls.partial import (
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
-from rollout.coordinator.plan import TrainPlan
+from rollout.coordinator.plan import RunPlan, TrainPlan
+from rollout.coordinator.rules.branches import check_branches
 from rollout.coordinator.rules.numbers import (
     are_usable,
     check_prefix_numbers,
@@ -35,7 +36,7 @@ from rollout.coordinator.rules.numbers import (
 )
 from rollout.coordinator.state import find_oldest_step
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
-from rollout.models.experts.routes import count_route_bytes, find_wrong_routes
+from rollout.models.experts.routes import count_route_bytes, find_wrong_routes, rows_of
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -65,7 +66,7 @@ async def submit(run: RunContext, sender: Envelope, ask: m.Submit) -> m.Submitte
     usable = are_usable([one for result in ask.results for one in result.trajectories])
     refusals = [
         ("" if usable else find_wrong_numbers(result.trajectories))
-        or _check(result, lease, kept.get(result.task_id, {}))
+        or _check(result, lease, kept.get(result.task_id, {}), run.plan)
         for result, lease in zip(ask.results, leases, strict=True)
     ]
     refusals = await _refuse_routes(run.plan.train, ask.results, leases, refusals)
@@ -114,7 +115,7 @@ def _check_routes(plan: TrainPlan, result: m.TaskResult, lease: Lease) -> str:
     return find_wrong_routes((*result.trajectories, *result.prefixes), shape)
 
 
-def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
+def _check(result: m.TaskResult, lease: Lease | None, kept: BySample, plan: RunPlan) -> str:
     """What is wrong with a result's form; empty when nothing is, or when the ledger must judge it."""
     if wrong := next(filter(None, map(check_prefix_numbers, result.prefixes)), ""):
         return wrong
@@ -125,7 +126,10 @@ def _check(result: m.TaskResult, lease: Lease | None, kept: BySample) -> str:
         return f"expected samples 0 to {lease.task.num_samples - 1}, in order"
     if result.failure is not None and made != [n for n in whole if n in made]:
         return f"expected some of samples 0 to {lease.task.num_samples - 1}, in order"
-    wrong = (_check_one(t, lease, kept) for t in result.trajectories)
+    wrong = (
+        _check_one(t, lease, kept) or check_branches(t, lease.task, plan)
+        for t in result.trajectories
+    )
     return next(filter(None, wrong), "") or check_prefixes(result, lease, kept)
 
 
@@ -154,7 +158,7 @@ class _End:
 
 async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[_End, ...]:
     made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
-    tokens = sum(len(one.token_ids) + len(one.prompt_ids) for one in made)
+    tokens = sum(len(row.token_ids) + len(row.prompt_ids) for one in made for row in rows_of(one))
     if tokens > OFF_LOOP_TOKENS or count_route_bytes(made) > OFF_LOOP_ROUTE_BYTES:
         return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
     return tuple(map(_build_end, results))
@@ -186,7 +190,7 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
         sample=trajectory.sample,
         trajectory_id=name_trajectory(trajectory),
         reward=float(trajectory.reward),
-        num_tokens=len(trajectory.token_ids),
+        num_tokens=trajectory.num_tokens,
         ending=trajectory.ending,
     )
 

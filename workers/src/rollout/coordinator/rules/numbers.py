@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
-from rollout.types import Prefix, Trajectory, VersionSpan
+from rollout.types import Branch, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
 
@@ -35,13 +35,14 @@ def are_usable(made: Sequence[Trajectory]) -> bool:
     if not made:
         return True
     maps = [of for one in made for of in (one.rewards, one.timings, one.costs)]
+    rows = [row for one in made for row in one.rows]
     return (
-        _are_tokens(_flatten([one.token_ids for one in made]))
-        and _are_tokens(_flatten([one.prompt_ids for one in made]))
-        and _within(_flatten([one.actor_logprobs for one in made]), LOGPROB_MAX)
-        and all(map({0, 1}.issuperset, [one.loss_mask for one in made]))
+        _are_tokens(_flatten([one.token_ids for one in rows]))
+        and _are_tokens(_flatten([one.prompt_ids for one in rows]))
+        and _within(_flatten([one.actor_logprobs for one in rows]), LOGPROB_MAX)
+        and all(map({0, 1}.issuperset, [one.loss_mask for one in rows]))
         and _are_counts([n for one in made for n in (one.ordinal, one.sample)])
-        and _are_counts(_span_numbers(_flatten([one.spans for one in made])))
+        and _are_counts(_span_numbers(_flatten([one.spans for one in rows])))
         and max(map(len, maps)) <= NAMES_MAX
         and _within(_flatten([one.values() for one in maps]), REWARD_MAX)
         and _within([one.reward for one in made], REWARD_MAX)
@@ -50,13 +51,10 @@ def are_usable(made: Sequence[Trajectory]) -> bool:
 
 def check_numbers(made: Trajectory) -> str:
     """What is wrong with the numbers of a trajectory; empty when nothing is."""
-    if wrong := _check_tokens(
-        made.token_ids, made.actor_logprobs, made.loss_mask, "actor_logprobs"
-    ):
+    if wrong := next(filter(None, map(_check_row, made.rows)), ""):
         return f"sample {made.sample}: {wrong}"
-    if not _are_tokens(made.prompt_ids):
-        return f"sample {made.sample}: prompt_ids hold what is no token id"
-    if not _are_counts((made.ordinal, made.sample, *_span_numbers(made.spans))):
+    spans = _flatten(row.spans for row in made.rows)
+    if not _are_counts((made.ordinal, made.sample, *_span_numbers(spans))):
         return f"sample {made.sample}: ordinal, sample or spans are out of range"
     if max(len(made.rewards), len(made.timings), len(made.costs)) > NAMES_MAX:
         return f"sample {made.sample}: more than {NAMES_MAX} rewards, timings or costs"
@@ -65,6 +63,13 @@ def check_numbers(made: Trajectory) -> str:
     if not _within((*made.timings.values(), *made.costs.values()), REWARD_MAX):
         return f"sample {made.sample}: a timing or a cost is not a finite number"
     return ""
+
+
+def _check_row(row: Trajectory | Branch) -> str:
+    wrong = _check_tokens(row.token_ids, row.actor_logprobs, row.loss_mask, "actor_logprobs")
+    if not wrong and not _are_tokens(row.prompt_ids):
+        wrong = "prompt_ids hold what is no token id"
+    return wrong
 
 
 def check_prefix_numbers(made: Prefix) -> str:

@@ -18,7 +18,13 @@ from rollout.algorithms.distillation import Distilled, distil
 from rollout.learner import hash_chain
 from rollout.learner.config.distill import DistillSettings, build_distill
 from rollout.learner.context import LearnerContext
-from rollout.learner.objectives.completions import Completions, Sample
+from rollout.learner.objectives.completions import (
+    Completions,
+    RowPlace,
+    Sample,
+    rows_in,
+    samples_in,
+)
 from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.metrics import describe_rewards
 from rollout.learner.objectives.objective import Objective, several_passes
@@ -55,19 +61,19 @@ class DistillWork:
         self._settings = settings
         self._desk = desk
         self._earned = _earned(groups, settings.reward_coefficient)
-        self._old: dict[Sample, Tensor] = {}
-        self._teacher: dict[Sample, Tensor] = {}
+        self._old: dict[RowPlace, Tensor] = {}
+        self._teacher: dict[RowPlace, Tensor] = {}
 
     @property
     def advantages(self) -> list[list[float | None]]:
-        """Means over tokens by group and sample, after ``prepare``; None for what other ranks scored.
+        """Means over tokens by group and row, after ``prepare``; None for what other ranks scored.
 
         Where nothing needed the policy's own logprobs before the update, from the actors'.
         """
-        return [
-            [self._mean_advantage((g, s)) for s in range(len(group.trajectories))]
-            for g, group in enumerate(self._completions.groups)
-        ]
+        found: list[list[float | None]] = [[] for _ in self._completions.groups]
+        for place, _, _ in rows_in(self._completions.groups):
+            found[place[0]].append(self._mean_advantage(place))
+        return found
 
     def shapes(self) -> Sequence[GroupShape]:
         """Lengths; every group learns, since a teacher needs no difference between siblings."""
@@ -124,25 +130,24 @@ class DistillWork:
             discount=self._settings.kl_discount,
         )
 
-    def _mean_advantage(self, sample: Sample) -> float | None:
-        if sample not in self._teacher:
+    def _mean_advantage(self, place: RowPlace) -> float | None:
+        if place not in self._teacher:
             return None
-        trajectory = self._completions.trajectory(sample)
-        old_C = self._old.get(sample, torch.tensor(trajectory.actor_logprobs))
-        mask_C = torch.tensor(trajectory.loss_mask, dtype=torch.float64)
-        none_C = torch.zeros(len(trajectory.loss_mask), dtype=torch.long)
-        found = self._distil(old_C.cpu(), self._teacher[sample].cpu(), mask_C, none_C)
+        row = self._completions.tokens(place)
+        old_C = self._old.get(place, torch.tensor(row.actor_logprobs))
+        mask_C = torch.tensor(row.loss_mask, dtype=torch.float64)
+        none_C = torch.zeros(len(row.loss_mask), dtype=torch.long)
+        found = self._distil(old_C.cpu(), self._teacher[place].cpu(), mask_C, none_C)
         mean = found.advantages_C.sum() / mask_C.sum().clamp(min=1)
-        return float(mean) + self._earned[sample]
+        return float(mean) + self._earned[self._completions.owner(place)]
 
 
 def _earned(groups: Sequence[TrajectoryGroup], coefficient: float) -> dict[Sample, float]:
     """What each sample's reward adds to its advantages: the coefficient times reward less group's mean."""
     means = [fmean(t.reward for t in group.trajectories) for group in groups]
     return {
-        (g, s): coefficient * (t.reward - means[g])
-        for g, group in enumerate(groups)
-        for s, t in enumerate(group.trajectories)
+        sample: coefficient * (trajectory.reward - means[sample[0]])
+        for sample, trajectory in samples_in(groups)
     }
 
 

@@ -61,9 +61,11 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
     """Rewards (total and by source), lengths and staleness of one batch."""
     trajectories = [t for group in groups for t in group.trajectories]
     rewards = [t.reward for t in trajectories]
-    lengths = [len(t.token_ids) for t in trajectories]
+    lengths = [t.num_tokens for t in trajectories]
     prompts = sum(
-        len(ids) for group in groups for ids in {t.prompt_ids for t in group.trajectories}
+        len(ids)
+        for group in groups
+        for ids in {row.prompt_ids for t in group.trajectories for row in t.rows}
     )
     return {
         "reward": fmean(rewards),
@@ -75,6 +77,7 @@ def describe_rewards(groups: Sequence[TrajectoryGroup], step: int) -> dict[str, 
         **_plugins(trajectories),
         "num_groups": len(groups),
         "num_sequences": len(trajectories),
+        **_rows(trajectories),
         "num_excluded": sum(group.num_excluded for group in groups),
         "num_tokens": prompts + sum(lengths),
         "num_completion_tokens": sum(lengths),
@@ -150,6 +153,12 @@ def _plugins(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     return {"plugins": counts} if counts else {}
 
 
+def _rows(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    """Rows of all samples; absent where each has one."""
+    number = sum(len(t.rows) for t in trajectories)
+    return {"num_rows": number} if number > len(trajectories) else {}
+
+
 def _advantages(groups: Sequence[TrajectoryGroup], found: GroupAdvantages) -> list[float]:
     rows = found.advantages_PG.tolist()
     return [a for row, g in zip(rows, groups, strict=True) for a in row[: len(g.trajectories)]]
@@ -157,7 +166,8 @@ def _advantages(groups: Sequence[TrajectoryGroup], found: GroupAdvantages) -> li
 
 def _staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, Any]:
     """Age of each trajectory: version that consumes it (step - 1) minus version of its oldest token."""
-    ages = [step - 1 - min(span.step for span in t.spans) for t in trajectories if t.spans]
+    steps = [[span.step for row in t.rows for span in row.spans] for t in trajectories]
+    ages = [step - 1 - min(of) for of in steps if of]
     if not ages:
         return {}
     histogram = {str(age): count for age, count in sorted(Counter(ages).items())}

@@ -16,7 +16,10 @@ Positions = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some samples of one group, which share its prompt: ``group`` and ``samples`` are positions."""
+    """Some samples of one group, which share its prompt: ``group`` and ``samples`` are positions.
+
+    Where a sample has several rows, ``samples`` are positions of rows (``completions.RowPlace``).
+    """
 
     group: int
     samples: Positions

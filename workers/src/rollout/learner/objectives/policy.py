@@ -18,7 +18,7 @@ from rollout.algorithms.kl import kl_estimate
 from rollout.learner import hash_chain
 from rollout.learner.config.policy import PolicySettings, build_policy
 from rollout.learner.context import LearnerContext
-from rollout.learner.objectives.completions import Completions, Sample
+from rollout.learner.objectives.completions import Completions, RowPlace, rows_in
 from rollout.learner.objectives.contract import MicroLoss, Work
 from rollout.learner.objectives.metrics import describe_groups
 from rollout.learner.objectives.objective import Objective, several_passes
@@ -26,7 +26,6 @@ from rollout.learner.objectives.plan import GroupShape, MicroBatch, Update
 from rollout.learner.objectives.policy_advantages import (
     PolicyAdvantages,
     estimate_advantages,
-    samples_in,
 )
 from rollout.learner.objectives.sampled_loss import (
     Terms,
@@ -37,7 +36,7 @@ from rollout.learner.objectives.sampled_loss import (
 from rollout.protocol.messages import Batch
 from rollout.types import TrajectoryGroup
 
-Kl = dict[Sample, Tensor]
+Kl = dict[RowPlace, Tensor]
 
 SILENT_SHARE_MIN = 0.25
 """Share of tokens without a gradient from which a forward of their own saves more than it costs."""
@@ -77,13 +76,17 @@ class PolicyWork:
         self._advantages: PolicyAdvantages | None = None
         if settings.reward_kl is None:
             self._advantages = estimate_advantages(groups, settings)
-        self._old: dict[Sample, Tensor] = {}
-        self._references: dict[Sample, Tensor] = {}
+        self._old: dict[RowPlace, Tensor] = {}
+        self._references: dict[RowPlace, Tensor] = {}
 
     @property
     def advantages(self) -> list[list[float]]:
-        """By group and sample (of several values the mean over tokens); after ``prepare``."""
-        return self._known.found.advantages_PG.tolist()
+        """By group and row: its sample's (of several values the mean over tokens); after ``prepare``."""
+        groups, known = self._completions.groups, self._known.found.advantages_PG
+        found: list[list[float]] = [[] for _ in groups]
+        for place, sample, _ in rows_in(groups):
+            found[place[0]].append(float(known[sample]))
+        return found
 
     @property
     def _known(self) -> PolicyAdvantages:
@@ -149,20 +152,20 @@ class PolicyWork:
         return {**found, **known.metrics}
 
     def _whole_kl(self) -> Kl:
-        """The KL of every sample's tokens under the policy before the step, from all ranks."""
+        """The KL of every row's tokens under the policy before the step, from all ranks."""
         price = self._settings.reward_kl
         assert price is not None
         own: Kl = {}
-        for sample, reference in self._references.items():
-            trajectory = self._completions.trajectory(sample)
-            old = self._old.get(sample)
+        for place, reference in self._references.items():
+            row = self._completions.tokens(place)
+            old = self._old.get(place)
             if old is None:
-                old = torch.tensor(trajectory.actor_logprobs, dtype=torch.float64)
-            mask = torch.tensor(trajectory.loss_mask)
+                old = torch.tensor(row.actor_logprobs, dtype=torch.float64)
+            mask = torch.tensor(row.loss_mask)
             kl_C = kl_estimate(old.double().cpu(), reference.double().cpu(), price.estimator)
-            own[sample] = torch.where(mask > 0, kl_C, 0.0)
-        found = {sample: kl_C for kl in self._place.gather(own) for sample, kl_C in kl.items()}
-        return {place: found[place] for place, _ in samples_in(self._completions.groups)}
+            own[place] = torch.where(mask > 0, kl_C, 0.0)
+        found = {place: kl_C for kl in self._place.gather(own) for place, kl_C in kl.items()}
+        return {place: found[place] for place, _, _ in rows_in(self._completions.groups)}
 
     def _advantages_of(self, micro: MicroBatch) -> Tensor:
         known = self._known

@@ -2,12 +2,15 @@
 
 Pure: every rank knows the whole batch and computes the same numbers. All in float64.
 
-Axes: P groups, G samples of the widest one, C tokens of all samples in the batch's order.
+A sample of several rows is one sample: of its group's statistics, of the penalty for length and of the KL
+that it pays for before them. Its advantage is that of all its rows.
+
+Axes: P groups, G samples of the widest one, C tokens of all rows in the batch's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,32 +19,32 @@ from torch import Tensor
 from rollout.algorithms.advantages.groups import GroupAdvantages, group_advantages, rewards_to_go
 from rollout.algorithms.advantages.whitening import whiten
 from rollout.learner.config.policy import PolicySettings
-from rollout.learner.objectives.completions import Sample
-from rollout.types import Trajectory, TrajectoryGroup
+from rollout.learner.objectives.completions import RowPlace, Sample, rows_in, samples_in
+from rollout.types import TrajectoryGroup
 
-KlBySample = Mapping[Sample, Tensor]
-"""KL per token of each sample against the reference, 0 under its mask, float64 on the CPU."""
+KlByRow = Mapping[RowPlace, Tensor]
+"""KL per token of each row against the reference, 0 under its mask, float64 on the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAdvantages:
     """``found`` by sample (of several values the mean over its sampled tokens).
 
-    ``by_token`` is None where all tokens of a sample have the sample's. ``metrics`` are of rewards.
+    ``by_token``, by row, is None where all tokens of a sample have the sample's. ``metrics`` are of rewards.
     """
 
     found: GroupAdvantages
-    by_token: Mapping[Sample, Tensor] | None
+    by_token: Mapping[RowPlace, Tensor] | None
     metrics: Mapping[str, float]
 
 
 def estimate_advantages(
-    groups: Sequence[TrajectoryGroup], settings: PolicySettings, kl: KlBySample | None = None
+    groups: Sequence[TrajectoryGroup], settings: PolicySettings, kl: KlByRow | None = None
 ) -> PolicyAdvantages:
-    """The advantages of one step's batch. ``kl`` holds every sample where ``reward_kl`` asks for it."""
+    """The advantages of one step's batch. ``kl`` holds every row where ``reward_kl`` asks for it."""
     penalties = _penalties(groups, settings)
     rewards_PG, mask_PG = _spread_out(groups, penalties)
-    priced_PG = _pay_kl(rewards_PG, settings, kl)
+    priced_PG = _pay_kl(groups, rewards_PG, settings, kl)
     found = group_advantages(
         priced_PG,
         mask_PG,
@@ -49,7 +52,7 @@ def estimate_advantages(
         settings.advantage_epsilon,
         settings.advantage_baseline,
     )
-    metrics = _metrics(settings, penalties, kl)
+    metrics = _metrics(groups, settings, penalties, kl)
     if settings.advantage_scale != "Whiten" and not _pays_by_token(settings):
         return PolicyAdvantages(found=found, by_token=None, metrics=metrics)
     by_token = _by_token(groups, found, settings, kl)
@@ -57,17 +60,10 @@ def estimate_advantages(
     return PolicyAdvantages(found=means, by_token=by_token, metrics=metrics)
 
 
-def samples_in(groups: Sequence[TrajectoryGroup]) -> Iterator[tuple[Sample, Trajectory]]:
-    """All samples with their place, in the batch's order."""
-    for position, group in enumerate(groups):
-        for sample, trajectory in enumerate(group.trajectories):
-            yield (position, sample), trajectory
-
-
 def _penalties(groups: Sequence[TrajectoryGroup], settings: PolicySettings) -> dict[Sample, float]:
     if settings.overlong is None:
         return {}
-    return {place: settings.overlong(sum(t.loss_mask)) for place, t in samples_in(groups)}
+    return {place: settings.overlong(t.num_sampled) for place, t in samples_in(groups)}
 
 
 def _spread_out(
@@ -86,14 +82,19 @@ def _pays_by_token(settings: PolicySettings) -> bool:
     return settings.reward_kl is not None and settings.reward_kl.per_token
 
 
-def _pay_kl(rewards_PG: Tensor, settings: PolicySettings, kl: KlBySample | None) -> Tensor:
+def _pay_kl(
+    groups: Sequence[TrajectoryGroup],
+    rewards_PG: Tensor,
+    settings: PolicySettings,
+    kl: KlByRow | None,
+) -> Tensor:
     price = settings.reward_kl
     if price is None or price.per_token:
         return rewards_PG
     assert kl is not None
     paid_PG = rewards_PG.clone()
-    for place, kl_C in kl.items():
-        paid_PG[place] -= price.coefficient * kl_C.sum()
+    for place, sample, _ in rows_in(groups):
+        paid_PG[sample] -= price.coefficient * kl[place].sum()
     return paid_PG
 
 
@@ -101,13 +102,13 @@ def _by_token(
     groups: Sequence[TrajectoryGroup],
     found: GroupAdvantages,
     settings: PolicySettings,
-    kl: KlBySample | None,
-) -> dict[Sample, Tensor]:
-    places, trajectories = zip(*samples_in(groups), strict=True)
-    lengths = torch.tensor([len(t.token_ids) for t in trajectories])
-    mask_C = torch.tensor([m for t in trajectories for m in t.loss_mask], dtype=torch.float64)
+    kl: KlByRow | None,
+) -> dict[RowPlace, Tensor]:
+    places, samples, rows = zip(*rows_in(groups), strict=True)
+    lengths = torch.tensor([len(row.token_ids) for row in rows])
+    mask_C = torch.tensor([m for row in rows for m in row.loss_mask], dtype=torch.float64)
     sequence_C = torch.arange(len(places)).repeat_interleave(lengths)
-    values_B = torch.stack([found.advantages_PG[place] for place in places])
+    values_B = torch.stack([found.advantages_PG[sample] for sample in samples])
     values_C = values_B[sequence_C]
     if _pays_by_token(settings):
         assert settings.reward_kl is not None
@@ -120,21 +121,29 @@ def _by_token(
 
 
 def _means(
-    groups: Sequence[TrajectoryGroup], found: GroupAdvantages, by_token: Mapping[Sample, Tensor]
+    groups: Sequence[TrajectoryGroup],
+    found: GroupAdvantages,
+    by_token: Mapping[RowPlace, Tensor],
 ) -> GroupAdvantages:
-    means_PG = torch.zeros_like(found.advantages_PG)
-    for place, trajectory in samples_in(groups):
-        mask = torch.tensor(trajectory.loss_mask, dtype=torch.float64)
-        means_PG[place] = (by_token[place] * mask).sum() / mask.sum().clamp(min=1)
-    return replace(found, advantages_PG=means_PG)
+    sums_PG = torch.zeros_like(found.advantages_PG)
+    tokens_PG = torch.zeros_like(found.advantages_PG)
+    for place, sample, row in rows_in(groups):
+        mask = torch.tensor(row.loss_mask, dtype=torch.float64)
+        sums_PG[sample] += (by_token[place] * mask).sum()
+        tokens_PG[sample] += mask.sum()
+    return replace(found, advantages_PG=sums_PG / tokens_PG.clamp(min=1))
 
 
 def _metrics(
-    settings: PolicySettings, penalties: Mapping[Sample, float], kl: KlBySample | None
+    groups: Sequence[TrajectoryGroup],
+    settings: PolicySettings,
+    penalties: Mapping[Sample, float],
+    kl: KlByRow | None,
 ) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if settings.overlong is not None:
         metrics["overlong_penalty"] = sum(penalties.values()) / len(penalties)
     if kl is not None:
-        metrics["kl_per_answer"] = float(sum(kl_C.sum() for kl_C in kl.values())) / len(kl)
+        total = float(sum(kl_C.sum() for kl_C in kl.values()))
+        metrics["kl_per_answer"] = total / sum(len(group.trajectories) for group in groups)
     return metrics

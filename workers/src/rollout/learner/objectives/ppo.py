@@ -1,5 +1,7 @@
 """A step of PPO: groups of sampled completions, a critic's advantages, two losses per mini-batch.
 
+Refuses samples of several rows (``learner.batch_step``), so that a row's place is its sample's.
+
 Before the first update the policy, the reference and the critic score every sample once; old logprobs,
 values, advantages and returns then stay as they are over all epochs and mini-batches.
 
@@ -26,7 +28,7 @@ from rollout.learner.forward.packed_rows import PackedRow, token_logprobs
 from rollout.learner.model.critic import token_values
 from rollout.learner.model.kl_control import KlControl
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.objectives.completions import Completions, Sample, samples_of
+from rollout.learner.objectives.completions import Completions, Sample, places_of
 from rollout.learner.objectives.contract import MicroLoss, ValuePart, Work
 from rollout.learner.objectives.metrics import describe_rewards
 from rollout.learner.objectives.objective import Objective, several_passes
@@ -109,7 +111,7 @@ class PpoWork:
         """The policy's loss on one row."""
         known = self._completions
         stats = compute_stats(model, known, micro, self._settings)
-        old = {s: self.estimates.before[s].old_logprobs for s in samples_of(micro)}
+        old = {s: self.estimates.before[s].old_logprobs for s in places_of(micro)}
         terms = Terms(
             old_logprobs_C=choose_old_logprobs(known, micro, self._settings, old, stats.logprobs_C),
             advantages_C=self._advantages(micro),
@@ -120,7 +122,7 @@ class PpoWork:
     def value_loss(self, critic: nn.Module, micro: MicroBatch, whole: Denominators) -> ValuePart:
         """The critic's loss on one row."""
         row = self._completions.row(micro)
-        old = {s: self.estimates.before[s].values for s in samples_of(micro)}
+        old = {s: self.estimates.before[s].values for s in places_of(micro)}
         tokens = ValueTokens(
             values_C=token_values(critic, row),
             old_values_C=self._completions.stored(micro, old),
@@ -147,7 +149,7 @@ class PpoWork:
 
     def _score(self, model: nn.Module, micro: MicroBatch) -> dict[Sample, Before]:
         row = self._completions.row(micro)
-        samples = samples_of(micro)
+        samples = places_of(micro)
         values, ends = self._values(micro)
         old = self._split(self._old(model, micro), row.lengths)
         reference = self._helpers.reference
@@ -192,13 +194,13 @@ class PpoWork:
     def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
         if self._helpers.reference is None:
             return None
-        found = {s: self.estimates.before[s].reference_logprobs for s in samples_of(micro)}
+        found = {s: self.estimates.before[s].reference_logprobs for s in places_of(micro)}
         return self._completions.stored(micro, {s: r for s, r in found.items() if r is not None})
 
     def _advantages(self, micro: MicroBatch) -> Tensor:
         """As the loss sees them, ``[C]`` float32: whitened over the mini-batch when asked."""
         mask_C = self._completions.masks(micro)
-        parts = [self.estimates.advantages[sample] for sample in samples_of(micro)]
+        parts = [self.estimates.advantages[sample] for sample in places_of(micro)]
         advantages_C = torch.cat(parts).to(mask_C.device)
         if self._settings.whitens:
             advantages_C = whiten_by(advantages_C, mask_C, self._moments)

@@ -14,7 +14,7 @@ from rollout.algorithms.aggregation import Denominators
 from rollout.algorithms.grpo import GrpoSettings, PolicyTokens, grpo_loss
 from rollout.learner.config.sampled import SampledSettings
 from rollout.learner.forward.packed_rows import TokenStats, token_logprobs
-from rollout.learner.objectives.completions import Completions, Sample
+from rollout.learner.objectives.completions import Completions, RowPlace
 from rollout.learner.objectives.contract import MicroLoss, TokenView
 from rollout.learner.objectives.plan import MicroBatch
 
@@ -40,7 +40,7 @@ def choose_old_logprobs(
     completions: Completions,
     micro: MicroBatch,
     settings: SampledSettings,
-    stored: Mapping[Sample, Tensor],
+    stored: Mapping[RowPlace, Tensor],
     current_C: Tensor,
 ) -> Tensor:
     """The ratio's denominator: the actors', those of before the step, or (one update) the current ones."""
@@ -70,6 +70,7 @@ def sampled_loss(
         sequence_C=completions.sequences(row),
         reference_logprobs_C=terms.reference_logprobs_C,
         entropy_C=stats.entropy_C if settings.entropy_coefficient > 0 else entropy_C,
+        sampled_C=completions.sampled(micro),
     )
     found = grpo_loss(tokens, settings, whole)
     view = TokenView(

@@ -11,22 +11,29 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from rollout.models.experts.families import ExpertShape
-from rollout.types import ExpertRoutes, Prefix, Trajectory
+from rollout.types import Branch, ExpertRoutes, Prefix, Trajectory
 
 
 def find_wrong_routes(made: Sequence[Trajectory | Prefix], shape: ExpertShape | None) -> str:
     """What is wrong with the first bad routes; empty when nothing is. ``shape`` None: samples of this task have none."""
     for one in made:
-        if one.routes is UNSET and shape is None:
-            continue  # nearly all runs, and nearly all that a coordinator looks at
-        if wrong := _check(one, shape):
-            return f"sample {one.sample}: {wrong}"
+        for row in rows_of(one):
+            if row.routes is UNSET and shape is None:
+                continue  # nearly all runs, and nearly all that a coordinator looks at
+            if wrong := _check(row, shape):
+                return f"sample {one.sample}: {wrong}"
     return ""
 
 
 def count_route_bytes(made: Sequence[Trajectory | Prefix]) -> int:
     """Bytes of all routes, for a guess of how long looking takes."""
-    return sum(len(one.routes.chosen) for one in made if one.routes is not UNSET)
+    rows = (row for one in made for row in rows_of(one))
+    return sum(len(row.routes.chosen) for row in rows if row.routes is not UNSET)
+
+
+def rows_of(made: Trajectory | Prefix) -> Sequence[Trajectory | Branch | Prefix]:
+    """What has tokens; a beginning is of an episode of one row."""
+    return made.rows if isinstance(made, Trajectory) else (made,)
 
 
 def goes_on(made: Trajectory | Prefix, before: Prefix) -> bool:
@@ -36,7 +43,7 @@ def goes_on(made: Trajectory | Prefix, before: Prefix) -> bool:
     return made.routes.chosen.startswith(before.routes.chosen)
 
 
-def _check(made: Trajectory | Prefix, shape: ExpertShape | None) -> str:
+def _check(made: Trajectory | Branch | Prefix, shape: ExpertShape | None) -> str:
     routes = made.routes
     if routes is UNSET:
         return "" if shape is None else "its experts were not told: expected those of each token"
@@ -61,7 +68,7 @@ def _check(made: Trajectory | Prefix, shape: ExpertShape | None) -> str:
     return _check_ids(routes, shape)
 
 
-def _num_computed(made: Trajectory | Prefix) -> int:
+def _num_computed(made: Trajectory | Branch | Prefix) -> int:
     """Positions that were computed to sample the last token that was sampled; 0 where none was."""
     place = bytes(made.loss_mask).rfind(1)
     return 0 if place < 0 else len(made.prompt_ids) + place
