@@ -1,4 +1,4 @@
-"""Random histories of claims, results, commits, forks and crashes, checked after every move.
+"""Random histories of claims, results, commits, forks, ways back and crashes, checked after every move.
 
 A crash abandons the ledger object without closing it cleanly and opens the file again.
 """
@@ -20,9 +20,10 @@ from ledger_kit import (
     Clock,
     admission,
     claim_request,
+    ended,
     failed,
-    finished,
     step_commit,
+    trajectory,
     version,
 )
 from msgspec import structs
@@ -51,7 +52,11 @@ class Histories(RuleBasedStateMachine):
         self.beginnings = {}  # task_id -> what the last attempt that was returned left
         self.returned = set()
         self.lineage, self.committed, self.admitted, self.position = 0, 0, 0, 0
-        self.anchors, self.forks, self.removed = {}, [], 0
+        self.anchors, self.removed = {}, 0
+        self.parents = {}  # lineage -> the lineage and the step that it goes on from
+        self.heads = {(0, 0): (version(0), "chain-0-0")}
+        self.saved = {}  # what a snapshot may hold, whether the run still has it or not
+        self.sampled = {}  # task_id -> the version that its samples are of
 
     def _open(self):
         return type(self).open_ledger(Path(self.folder.name), self.clock, Limits())
@@ -75,7 +80,8 @@ class Histories(RuleBasedStateMachine):
     def claim(self, worker, count):
         mine = self.incarnations[worker]
         held = tuple(t for (t, _), (w, i, _) in self.leases.items() if (w, i) == (worker, mine))
-        ask = claim_request(worker, mine, tasks_max=count, held=held, step=self.committed)
+        at = {"lineage": self.lineage, "step": self.committed}
+        ask = claim_request(worker, mine, tasks_max=count, held=held, **at)
         for lease in self.do(self.ledger.claim(ask)).leases:
             assert lease.task.task_id not in self.accepted
             key = (lease.task.task_id, lease.epoch)
@@ -90,7 +96,7 @@ class Histories(RuleBasedStateMachine):
     def submit(self, data, kind):
         """Any attempt ever made reports, however old it is."""
         worker, incarnation, lease = data.draw(st.sampled_from(list(self.leases.values())))
-        end = finished(lease) if kind == "done" else failed(lease, kind)
+        end = self.finish(lease) if kind == "done" else failed(lease, kind)
         if kind == "returned":
             end = structs.replace(end, prefixes=f"beginning {lease.epoch}".encode())
         newest = max(e for task, e in self.leases if task == lease.task.task_id)
@@ -104,6 +110,7 @@ class Histories(RuleBasedStateMachine):
         if verdict.accepted and kind == "done":
             ids = [sample.trajectory_id for sample in end.samples]
             assert self.accepted.setdefault(lease.task.task_id, ids) == ids
+            self.sampled[lease.task.task_id] = (lease.version_lineage, lease.version_step)
             self.beginnings.pop(lease.task.task_id, None)
         elif verdict.accepted and (end.task_id, end.epoch) not in self.returned:
             self.returned.add((end.task_id, end.epoch))
@@ -111,6 +118,12 @@ class Histories(RuleBasedStateMachine):
                 self.beginnings[end.task_id] = end.prefixes
         if lease.epoch < newest and kind == "done":
             assert not verdict.accepted, "a stale epoch was accepted"
+
+    @staticmethod
+    def finish(lease):
+        at = {"lineage": lease.version_lineage, "step": lease.version_step}
+        made = [trajectory(lease.task.ordinal, one, **at) for one in range(lease.task.num_samples)]
+        return ended(lease, made)
 
     @rule(seconds=st.sampled_from([1.0, TERM / 2, TERM * 2]))
     def time_passes(self, seconds):
@@ -131,17 +144,20 @@ class Histories(RuleBasedStateMachine):
         self.do(self.ledger.commit(commit))
         self.do(self.ledger.commit(commit))
         self.committed = step
+        self.heads[(self.lineage, step)] = (commit.version, commit.chain)
 
     @precondition(lambda self: self.committed > 0)
     @rule()
     def save_anchor(self):
-        self.anchors[(self.lineage, self.committed)] = True
-        manifest = AnchorManifest(
+        key = (self.lineage, self.committed)
+        self.anchors[key] = True
+        weights, link = self.heads[key]
+        manifest = self.saved[key] = AnchorManifest(
             name=f"{self.lineage}-{self.committed}",
             lineage=self.lineage,
             step=self.committed,
-            chain="chain",
-            version=version(self.committed, self.lineage),
+            chain=link,
+            version=weights,
             objects={},
         )
         self.do(self.ledger.save_anchor(self.learner, manifest))
@@ -166,12 +182,18 @@ class Histories(RuleBasedStateMachine):
         self.removed += done.num_bodies
 
     def live_anchors(self):
-        """Anchors of steps that no fork has left behind."""
-        return [
-            (lineage, step)
-            for lineage, step in self.anchors
-            if all(step <= base for made, base in self.forks if made > lineage)
-        ]
+        """Anchors of steps that are not left behind."""
+        bounds = self.bounds()
+        return [one for one in self.anchors if one[1] <= bounds.get(one[0], -1)]
+
+    def bounds(self):
+        """The last step that counts, of each lineage of the live chain."""
+        found, lineage, bound = {}, self.lineage, 10**9
+        while lineage is not None:
+            found[lineage] = bound
+            lineage, base = self.parents.get(lineage, (None, 0))
+            bound = min(bound, base)
+        return found
 
     @precondition(lambda self: self.committed > 0)
     @rule(data=st.data())
@@ -183,12 +205,41 @@ class Histories(RuleBasedStateMachine):
                     self.ledger.fork(self.learner, base, version(base, 99), "chain", "it differs")
                 )
             return
-        self.forks.append((self.lineage + 1, base))
         made = self.do(
             self.ledger.fork(self.learner, base, version(base, 99), "chain", "digest differs")
         )
         assert made == self.lineage + 1
+        self.parents[made] = (self.lineage, base)
+        self.heads[(made, base)] = (version(base, 99), "chain")
         self.lineage, self.committed = made, base
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def go_back(self, data):
+        """To any anchor that there ever was, of steps that count no more, too."""
+        key = data.draw(st.sampled_from(sorted(self.saved)))
+        made = self.do(self.ledger.go_back(self.saved[key], "from a snapshot"))
+        assert made == self.lineage + 1
+        self.parents[made], self.heads[(made, key[1])] = key, self.heads[key]
+        self.lineage, self.committed, self.anchors[key] = made, key[1], True
+        first, bounds = self.committed * GROUPS_PER_STEP, self.bounds()
+        for ordinal in range(first, self.admitted):
+            task = f"t/{ordinal}"
+            lineage, step = self.sampled.get(task, (0, -1))
+            past = ordinal >= self.removed and step <= bounds.get(lineage, -1)
+            if not (task in self.accepted and past):
+                self.accepted.pop(task, None)
+                self.beginnings.pop(task, None)
+        self.removed = min(self.removed, first)
+        self.all_come_back()
+
+    def all_come_back(self):
+        """Whoever was there before is heard no more."""
+        with pytest.raises(Fenced):
+            self.do(self.ledger.worker_ended("learner", self.learner, "failed"))
+        self.learner = self.do(self.ledger.register("learner", "learner")).incarnation
+        for worker in WORKERS:
+            self.worker_restarts(worker)
 
     @rule()
     def crash(self):

@@ -123,6 +123,31 @@ def test_that_its_manifest_names_where_the_run_that_made_it_is_gone(tmp_path):
     assert json.loads((there / "runs/other-1/restored.json").read_text())["snapshot"] == made
 
 
+def test_in_place_its_own_run_goes_back_and_ends_with_the_same_chain(tmp_path):
+    """Under its name and in its folder, as a lineage of its own; nobody else's run goes back to it."""
+    write(tmp_path / "here", "grpo")
+    here = tmp_path / "here"
+    whole = finished(here, "run", "-f", "small.yaml")
+    made = ok(rollout(here, "snapshot", "create", "small-1", "--step", "5")).strip()
+    write(here, "grpo", "other", maxSteps=1)
+    finished(here, "run", "-f", "other.yaml")
+
+    anothers = rollout(here, "run", "-f", "other.yaml", "--resume", made, "--in-place")
+    assert anothers.returncode == 2
+    assert "small-1" in anothers.stderr
+    unnamed = rollout(here, "run", "-f", "small.yaml", "--in-place")
+    assert (unnamed.returncode, "--resume ID" in unnamed.stderr) == (2, True)
+
+    again = finished(here, "run", "-f", "small.yaml", "--resume", made, "--in-place")
+    assert [path.name for path in (here / "runs").glob("small-*")] == ["small-1"]
+    assert (again["step"], again["chain"]) == (10, whole["chain"])
+    assert (whole["lineage"], again["lineage"]) == (0, 1)
+    assert again["dispositions"] == whole["dispositions"]
+    config = json.loads((here / "runs/small-1/worker.json").read_text())
+    assert config["resolved"]["grade"] == "Exact"
+    assert finished(here, "run", "-f", "small.yaml", "--resume", "small-1") == again
+
+
 def test_only_of_a_signer_that_is_trusted_and_only_as_it_was(tmp_path):
     """Everything that is refused is refused before anything begins; what may change costs the grade."""
     here, there = tmp_path / "here", tmp_path / "there"

@@ -55,6 +55,15 @@ class Ledger(Protocol):
         """Begin an empty ledger at a cut of another. Raises LedgerError where a run has begun in it."""
         ...
 
+    async def go_back(self, anchor: AnchorManifest, reason: str) -> int:
+        """Open a new lineage after the step of ``anchor`` and return it; what waited then waits again.
+
+        Samples of later versions are removed, and their tasks open again, with the same noise; later steps stay written
+        down and count no more. Every process of before is fenced. Raises LedgerError where the anchor's step, weights or
+        chain are not this ledger's own.
+        """
+        ...
+
     async def rearm(self, lease_seconds: float) -> int:
         """Give every lease one full term from now; returns how many. For a coordinator that starts."""
         ...

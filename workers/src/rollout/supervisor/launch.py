@@ -39,7 +39,8 @@ from rollout.runs.prepare import PreparedRun
 from rollout.runs.resolve import Resolution, ResolveRequest, Resolving
 from rollout.runs.run_dir import RunDir, RunLock
 from rollout.runs.snapshots.places import WhereToLook
-from rollout.runs.snapshots.restoring import Restore, graded_logical, restore_into
+from rollout.runs.snapshots.restoring import Restore, graded_logical
+from rollout.runs.snapshots.returning import begin_or_return
 from rollout.runs.worker_config import (
     choose_dtype,
     complete,
@@ -71,9 +72,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What a person asks for beside the manifest: where snapshots are looked for, and that plugins may change."""
+    """What a person asks for beside the manifest: where snapshots are looked for, and that plugins may change.
+
+    ``in_place``: the snapshot's own run goes back to it, and no new run begins.
+    """
 
     snapshots: WhereToLook = field(default_factory=WhereToLook)
+    in_place: bool = False
     reloads_plugins: bool = False
 
 
@@ -82,7 +87,7 @@ class Launch:
     """One run to be started, or gone on with when ``previous`` is its configuration.
 
     ``models`` are folders of further models by role, where other runs have made them. ``restore`` is the snapshot that a
-    new run begins with. ``reloads_plugins``: new episodes are played with plugins as they lie there then.
+    new run begins with, or one with a ``previous`` goes back to. ``reloads_plugins``: new episodes are played with plugins as they lie there then.
     """
 
     prepared: PreparedRun
@@ -93,6 +98,11 @@ class Launch:
     previous: WorkerConfig | None = None
     restore: Restore | None = None
     reloads_plugins: bool = False
+
+    @property
+    def begins_with(self) -> Restore | None:
+        """The snapshot of a new run."""
+        return self.restore if self.previous is None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +165,12 @@ def _launch(
             what = "training" if spec.train is not None else "the answers: see errors.jsonl"
             display.note(f"{found.num_bad} records are left out of {what}: {found.first_bad}")
         if wanted.restore is not None:
-            config = restore_into(wanted.restore, config)
-            display.note(f"restored {wanted.restore.describe(config)}")
+            resumed = wanted.previous is not None
+            config, said = begin_or_return(wanted.restore, config, resumed=resumed)
+            display.note(said)
         _write_begun(run, config)
         if cell is not None:
-            cell.settle(specs[0], config, wanted.restore)
+            cell.settle(specs[0], config, wanted.begins_with)
         ended = supervisor.run()
     except BaseException:
         if wanted.previous is not None:
@@ -204,7 +215,7 @@ def _open_starts(
 
 def _cell_of(wanted: Launch, display: Display) -> AbstractContextManager[LearnerCell | None]:
     """Where the learner lives that may be imaged; what images need is loaded for such a run only."""
-    spec, restore = wanted.prepared.spec, wanted.restore
+    spec, restore = wanted.prepared.spec, wanted.begins_with
     imaged = restore is not None and restore.manifest.layer("process") is not None
     if not images_processes(spec) and not imaged:
         return nullcontext()
@@ -243,7 +254,8 @@ def build_config(wanted: Launch, found: Resolution, machine: Machine, url: str) 
     config = complete(order, found, dtype).model_copy(update={"reloads_plugins": reloads})
     if previous is not None:
         require_same_run(previous, config, prepared, found)
-        _require_more_steps(config)
+        if wanted.restore is None:
+            _require_more_steps(config)
         if previous.resolved.grade == "Logical":
             config = graded_logical(config)
     return config

@@ -30,9 +30,9 @@ from rollout.runs.run_dir import (
 )
 from rollout.runs.snapshots.places import read_config
 from rollout.runs.snapshots.restoring import Restore
+from rollout.runs.snapshots.returning import find_folder
 from rollout.runs.snapshots.wanted import choose_restore, find_restores
 from rollout.runs.validation import apply_overrides, apply_values
-from rollout.snapshots.manifest import is_snapshot_id
 from rollout.supervisor.display.progress import Display, Mode, make_display
 from rollout.supervisor.functions import save_functions
 from rollout.supervisor.launch import (
@@ -78,7 +78,7 @@ def run_manifest(
     ``overrides`` are ``path=value`` items, or values by path. ``resume`` is ``Latest`` or the name of
     a run's directory: runs that ended well are taken as they are, an interrupted one is gone on
     with. Or it is the id of a snapshot, which a new run begins with, looked for where ``asked`` says (None: in the runs of this
-    machine); a run that names one by ``restoreFrom.object`` begins with that. With several runs ``run_dir`` is the folder of
+    machine), or with ``asked.in_place`` its own run goes back to; a run that names one by ``restoreFrom.object`` begins with that. With several runs ``run_dir`` is the folder of
     their folders. ``report`` writes the page of a run that has ended, from its folder.
     Raises SpecError and DataError for bad input; a run that fails is told by its exit code.
     """
@@ -87,8 +87,10 @@ def run_manifest(
         raise SpecError("spec.serve: a service does not end by itself; start it by rollout run -f")
     ordered = order_runs(documents)
     asked = asked or LaunchOptions()
-    restores = find_restores([prepare_run(one) for one in ordered], resume, asked.snapshots)
-    resume = None if resume is not None and is_snapshot_id(resume) else resume
+    restores = find_restores(
+        [prepare_run(one) for one in ordered], resume, asked.snapshots, in_place=asked.in_place
+    )
+    resume = find_folder(resume, restores, run_dir, in_place=asked.in_place)
     mode: Mode = progress if isinstance(progress, str) else ("auto" if progress else "none")
     home = _Home(run_dir=run_dir, several=len(ordered) > 1)
     produced: dict[str, RunDir] = {}
@@ -100,7 +102,7 @@ def run_manifest(
         earlier = home.place(prepared.name, resume, source)
         restore = choose_restore(prepared, earlier, restores, asked.snapshots)
         run = home.make(prepared.name) if earlier is None else prepare_run_dir(earlier.path)
-        result = None if earlier is None else _reuse(earlier, prepared)
+        result = None if earlier is None or restore is not None else _reuse(earlier, prepared)
         if result is None:
             stage = _Stage(
                 document=document,
@@ -124,7 +126,8 @@ def run_manifest(
 class _Stage:
     """One run of a manifest, placed. ``source`` is the run whose weights it starts from.
 
-    ``others`` are the runs that made its further models, by role; ``restore`` is the snapshot that it begins with.
+    ``others`` are the runs that made its further models, by role; ``restore`` is the snapshot that it begins with or, where
+    it is ``resumed``, goes back to.
     """
 
     document: Document

@@ -54,10 +54,24 @@ TrustOption = Annotated[
     ),
 ]
 EndpointOption = Annotated[
-    str | None, typer.Option("--endpoint", help="The S3 server's address of --object-path.")
+    str | None,
+    typer.Option(
+        "--endpoint",
+        help="The S3 server's address of --object-path, or of restoreFrom.object.",
+    ),
 ]
 RegionOption = Annotated[
-    str | None, typer.Option("--region", help="The region of the bucket of --object-path.")
+    str | None,
+    typer.Option(
+        "--region", help="The region of the bucket of --object-path, or of restoreFrom.object."
+    ),
+]
+InPlaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--in-place",
+        help="Of --resume ID: the snapshot's own run goes back to it, under its name; steps after it count no more.",
+    ),
 ]
 ReloadPluginsOption = Annotated[
     bool,
@@ -81,6 +95,7 @@ def run(
     ] = None,
     set_: SetOption = None,
     resume: ResumeOption = None,
+    in_place: InPlaceOption = False,
     run_dir: RunDirOption = None,
     dry_run: DryRunOption = False,
     object_path: SnapshotsOption = None,
@@ -104,6 +119,7 @@ def run(
     if on is not None or remote_python is not None or bring:
         stays = {"--plan": plan, "--run-dir": run_dir, "--dry-run": dry_run}
         stays |= {"--object-path": lies != WhereToLook(), "--reload-plugins": reload_plugins}
+        stays |= {"--in-place": in_place}
         require_goes_elsewhere(on, stays)
         start_elsewhere(
             documents,
@@ -124,6 +140,7 @@ def run(
         snapshots=lies,
         detach=detach,
         reload_plugins=reload_plugins,
+        in_place=in_place,
     )
 
 
@@ -174,6 +191,7 @@ def start(
     snapshots: WhereToLook | None = None,
     detach: bool = False,
     reload_plugins: bool = False,
+    in_place: bool = False,
 ) -> None:
     """Check, then run or (``dry_run``) only plan. Ends the process with the run's exit code."""
     result = launch(
@@ -185,6 +203,7 @@ def start(
         snapshots=snapshots,
         detach=detach,
         reload_plugins=reload_plugins,
+        in_place=in_place,
     )
     if result is None:
         return
@@ -205,6 +224,7 @@ def launch(
     snapshots: WhereToLook | None = None,
     detach: bool = False,
     reload_plugins: bool = False,
+    in_place: bool = False,
 ) -> RunResult | None:
     """Check and run, without a word on what came of it; None where it was only planned.
 
@@ -224,6 +244,7 @@ def launch(
         print_plan(build_plan(documents, offline=True), output)
         return None
     if any(serves(one.data) for one in documents):
+        _require_a_run(in_place)
         from rollout.cli.starting.serving_training import serve_manifest
 
         serve_manifest(documents, resume=resume, run_dir=run_dir, detach=detach, output=output)
@@ -240,7 +261,9 @@ def launch(
 
     show_on_signal()
     hide_memory()  # the person's environment holds more than they gave to the code of a manifest
-    asked = LaunchOptions(snapshots=snapshots or WhereToLook(), reloads_plugins=reload_plugins)
+    asked = LaunchOptions(
+        snapshots=snapshots or WhereToLook(), in_place=in_place, reloads_plugins=reload_plugins
+    )
     with heeding_notices(documents):
         return run_manifest(
             documents,
@@ -262,6 +285,13 @@ def _require_reloadable(documents: list[Any]) -> None:
     for one in documents:
         if one.data.get("kind", "RolloutRun") == "RolloutRun":
             require_reloadable(prepare_run(one).spec)
+
+
+def _require_a_run(in_place: bool) -> None:
+    from rollout.errors import SpecError
+
+    if in_place:
+        raise SpecError("--in-place: a service has no snapshots: leave the option out")
 
 
 def serves(document: dict[str, Any]) -> bool:

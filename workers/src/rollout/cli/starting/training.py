@@ -11,6 +11,7 @@ from rollout.cli.starting.detaching import DetachOption
 from rollout.cli.starting.running import (
     DryRunOption,
     EndpointOption,
+    InPlaceOption,
     RegionOption,
     SetOption,
     SnapshotsOption,
@@ -64,6 +65,7 @@ def _register(algorithm: str, says: str) -> None:
         *,
         set_: SetOption = None,
         resume: ResumeFlag = False,
+        in_place: InPlaceOption = False,
         dry_run: DryRunOption = False,
         object_path: SnapshotsOption = None,
         endpoint: EndpointOption = None,
@@ -92,6 +94,7 @@ def _register(algorithm: str, says: str) -> None:
             output=output,
             snapshots=lies,
             detach=detach,
+            in_place=in_place,
         )
 
 

@@ -1,4 +1,4 @@
-"""Taking a ledger apart at a step boundary, and beginning another with what was taken.
+"""Taking a ledger apart at a step boundary, and beginning another with what was taken; or going back to it in the same one.
 
 A run that has gone on past the boundary is rewound: a finished sample stays where every token of it was sampled from a
 version up to the boundary, which it would have been consumed from; any other task is open again, with the same noise.
@@ -8,6 +8,7 @@ Leases are facts to expire: who held one is another run's worker. Bodies of cons
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rollout.codec import decode_body
@@ -17,8 +18,13 @@ from rollout.ledger.records import AnchorManifest
 from rollout.ledger.sql import loading, tallies
 from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
 from rollout.ledger.sql.removing import SINCE_FORMAT
-from rollout.ledger.sql.steps import add_event
-from rollout.ledger.sql.tasks import lock_run
+from rollout.ledger.sql.steps import (
+    add_event,
+    drop_dead_evaluations,
+    insert_anchor,
+    insert_version,
+)
+from rollout.ledger.sql.tasks import give_up_attempts, lock_run
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
 
 Choose = Callable[[tuple[AnchorManifest, ...]], AnchorManifest]
@@ -65,6 +71,88 @@ def restore_cut(tx: Transaction, cut: LedgerCut, reason: str) -> None:
         ),
     )
     add_event(tx, "restored", reason, {"step": cut.step})
+
+
+def go_back(tx: Transaction, anchor: AnchorManifest, reason: str) -> int:
+    """Open a lineage after a step of this ledger's own past, with the queue as it was then; returns the lineage.
+
+    ``anchor`` is of that step, of the live lineage or of a dead one; its objects are there. What was committed later stays
+    written down and counts no more; every process of before is fenced. Raises LedgerError where the ledger has another step.
+    """
+    lock_run(tx)
+    _require_committed(tx, anchor)
+    lineage = tx.execute("SELECT max(lineage) + 1 FROM lineages").fetchone()[0]
+    tx.execute(
+        "INSERT INTO lineages VALUES (?, ?, ?, ?, ?)",
+        (lineage, anchor.lineage, anchor.step, reason, tx.now),
+    )
+    tx.execute("UPDATE run SET lineage = ?", (lineage,))
+    tx.execute("UPDATE workers SET incarnation = incarnation + 1")
+    insert_version(tx, replace(anchor.version, lineage=lineage, step=anchor.step), anchor.chain)
+    insert_anchor(tx, anchor)
+    first = loading.first_waiting(tx, anchor.step)
+    _open_again(tx, first, read_ancestry(tx))
+    for column, last in (
+        ("tracked_step", anchor.step),
+        ("removed_step", anchor.step),
+        ("removed_ordinal", first),
+    ):
+        tx.execute(f"UPDATE run SET {column} = ? WHERE {column} > ?", (last, last))
+    _drop_evaluations(tx)
+    add_event(tx, "restored", reason, {"step": anchor.step, "lineage": lineage})
+    return lineage
+
+
+def _require_committed(tx: Transaction, anchor: AnchorManifest) -> None:
+    found = tx.execute(
+        "SELECT digest, chain FROM versions WHERE lineage = ? AND step = ?",
+        (anchor.lineage, anchor.step),
+    ).fetchone()
+    if found is None or (found[0], found[1]) != (anchor.version.digest, anchor.chain):
+        has = "nothing" if found is None else f"{found[0]}, chain {found[1]}"
+        raise LedgerError(
+            f"step {anchor.step} of lineage {anchor.lineage} is {anchor.version.digest}, chain {anchor.chain}; this"
+            f" ledger has {has} there: it is no step of this run's own past"
+        )
+
+
+def _open_again(tx: Transaction, first: int, live: Sequence[tuple[int, int | None]]) -> None:
+    """Let training tasks from ``first`` be tried again, but those that are done and wholly of the past."""
+    rows = tx.execute(
+        f"SELECT t.task_id, t.state FROM tasks t WHERE {loading.WAITING} ORDER BY t.ordinal",
+        (first,),
+    ).fetchall()
+    ancestry = tuple((one, EVERYTHING if bound is None else bound) for one, bound in live)
+    kept: set[str] = set()
+    for some in slices([task_id for task_id, state in rows if state == "done"]):
+        bodies = loading.read_bodies(tx, some)
+        kept.update(name for name, body in bodies.items() if is_of_the_past(bytes(body), ancestry))
+    opened = [task_id for task_id, _ in rows if task_id not in kept]
+    for some in slices(opened):
+        for table in ("trajectories", "bodies", "prefixes"):
+            tx.execute(f"DELETE FROM {table} WHERE task_id IN ({marks(some)})", some)
+        tx.execute(
+            "UPDATE tasks SET state = 'open', worker = NULL, failures = 0, losses = 0, data_failures = 0, prefixed = 0"
+            f" WHERE task_id IN ({marks(some)})",
+            some,
+        )
+    give_up_attempts(tx, opened)
+
+
+def is_of_the_past(body: bytes, ancestry: Ancestry) -> bool:
+    """Whether every token of a task's samples was sampled from a version that the chain of steps stands on."""
+    return all(
+        any(span.lineage == one and span.step <= bound for one, bound in ancestry)
+        for made in decode_body(body)
+        for span in made.spans
+    )
+
+
+def _drop_evaluations(tx: Transaction) -> None:
+    """Nobody waits for evaluations of steps that count no more."""
+    bounds = {one: EVERYTHING if last is None else last for one, last in read_ancestry(tx)}
+    for row in tx.execute("SELECT lineage FROM lineages").fetchall():
+        drop_dead_evaluations(tx, row[0], bounds.get(row[0], -1))
 
 
 class _Cutter:
@@ -163,17 +251,15 @@ class _Cutter:
         bodies = {name: bytes(body) for name, body in bodies.items()}
         if not self._rewound:
             return [_let_go(row) for row in found], bodies
-        bodies = {name: body for name, body in bodies.items() if self._is_of_the_past(body)}
+        bodies = {
+            name: body for name, body in bodies.items() if is_of_the_past(body, self._ancestry)
+        }
         last = max((row["ordinal"] for row in found if row["task_id"] in bodies), default=-1)
         return [
             _let_go(row) if row["task_id"] in bodies else _opened(row)
             for row in found
             if row["ordinal"] <= last
         ], bodies
-
-    def _is_of_the_past(self, body: bytes) -> bool:
-        spans = [span for made in decode_body(body) for span in made.spans]
-        return all(self._counts(span.lineage, span.step) for span in spans)
 
     def _evaluations(self) -> list[dict[str, Any]]:
         """Those of versions up to the cut. Answers of finished ones stay behind."""

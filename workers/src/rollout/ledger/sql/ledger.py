@@ -62,6 +62,10 @@ class SqlLedger:
         """See the contract."""
         await self._write(lambda tx: cutting.restore_cut(tx, cut, reason))
 
+    async def go_back(self, anchor: AnchorManifest, reason: str) -> int:
+        """See the contract."""
+        return await self._write(lambda tx: cutting.go_back(tx, anchor, reason))
+
     async def rearm(self, lease_seconds: float) -> int:
         """See the contract."""
         return await self._write(lambda tx: tasks.rearm(tx, lease_seconds))

@@ -38,7 +38,7 @@ def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, c
         raise LedgerError(f"the first version is (0, 0), not ({version.lineage}, {version.step})")
     row = tx.execute("SELECT digest FROM versions WHERE lineage = 0 AND step = 0").fetchone()
     if row is None:
-        _insert_version(tx, version, chain)
+        insert_version(tx, version, chain)
     elif row[0] != version.digest:
         raise LedgerError(
             f"version 0 of this run is {row[0]}, the learner now has {version.digest}:"
@@ -46,8 +46,8 @@ def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, c
         )
 
 
-def _insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None:
-    """The column ``object`` holds the version's own object, then those that it builds on."""
+def insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None:
+    """Write down a version. The column ``object`` holds the version's own object, then those that it builds on."""
     tx.execute(
         "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, 0)",
         (version.lineage, version.step, version.digest, " ".join(version.objects), chain, tx.now),
@@ -85,7 +85,7 @@ def commit(tx: Transaction, step: StepCommit) -> None:
     insert_tasks(tx, step.rows, "done")
     _insert_dispositions(tx, step.lineage, step.step, step.dispositions)
     _check_consumed(tx, step)
-    _insert_version(tx, step.version, step.chain)
+    insert_version(tx, step.version, step.chain)
     _insert_step(tx, step)
     admit(tx, step.admission)
     _ride_along(tx, step)
@@ -200,9 +200,9 @@ def fork(
         " ELSE tracked_step END",
         (lineage, base_step, base_step),
     )
-    _insert_version(tx, replace(version, lineage=lineage, step=base_step), chain)
+    insert_version(tx, replace(version, lineage=lineage, step=base_step), chain)
     _reopen(tx, reopened)
-    _drop_dead_evaluations(tx, parent, base_step)
+    drop_dead_evaluations(tx, parent, base_step)
     return lineage
 
 
@@ -216,7 +216,8 @@ def _reopen(tx: Transaction, next_ordinal: int) -> None:
     give_up_attempts(tx, [row[0] for row in rows])
 
 
-def _drop_dead_evaluations(tx: Transaction, lineage: int, base_step: int) -> None:
+def drop_dead_evaluations(tx: Transaction, lineage: int, base_step: int) -> None:
+    """Close what is under way of a lineage's evaluations after a step."""
     tx.execute(
         "UPDATE tasks SET state = 'surplus' WHERE kind = 'eval' AND lineage = ? AND step > ?"
         " AND state IN ('open', 'leased')",
@@ -239,6 +240,11 @@ def dispose(tx: Transaction, step: int, dispositions: Sequence[Disposition]) -> 
 def save_anchor(tx: Transaction, incarnation: int, manifest: AnchorManifest) -> None:
     """Record an anchor, or the same one again."""
     check_incarnation(tx, LEARNER, incarnation)
+    insert_anchor(tx, manifest)
+
+
+def insert_anchor(tx: Transaction, manifest: AnchorManifest) -> None:
+    """Write down an anchor; one that was deleted is there again."""
     tx.execute(
         "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT (lineage, step) DO UPDATE SET"
         " name = excluded.name, manifest = excluded.manifest, saved_at = excluded.saved_at, deleted = 0",

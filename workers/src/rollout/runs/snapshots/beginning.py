@@ -14,8 +14,7 @@ import msgspec
 from rollout.common.atomic_files import replace_text
 from rollout.common.bounded import UNREADABLE
 from rollout.errors import SnapshotRefused
-from rollout.ledger.opening import open_ledger
-from rollout.ledger.records import Limits, Record, RunIdentity
+from rollout.ledger.records import Record
 from rollout.objects.filesystem import fail_on_disk, make_folder
 from rollout.objects.named.contract import NamedObjects
 from rollout.objects.opening import open_names
@@ -26,6 +25,7 @@ from rollout.runs.snapshots.restoring import (
     Restore,
     find_cost,
     graded_logical,
+    open_ledger_of,
     prepare_restore,
     restore_into,
     tell,
@@ -80,14 +80,7 @@ def _find(order: RestoreOrder, config: WorkerConfig) -> Restore:
 
 
 async def _has_begun(config: WorkerConfig) -> bool:
-    identity = RunIdentity(
-        uid=config.run.uid,
-        name=config.run.name,
-        spec_digest=config.spec_digest,
-        identity_format=config.identity_format,
-    )
-    limits = Limits(failures_max=config.spec.limits.sample_attempts)
-    ledger = open_ledger(config.spec.storage, Path(config.layout.ledger_path), identity, limits)
+    ledger = open_ledger_of(config)
     try:
         state = await ledger.load()
     finally:

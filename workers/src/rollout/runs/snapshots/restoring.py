@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rollout.errors import SnapshotRefused
+from rollout.ledger.contract import Ledger
 from rollout.ledger.cuts import TABLES, LedgerCut
 from rollout.ledger.opening import open_ledger
 from rollout.ledger.records import AnchorManifest, Limits, RunIdentity
@@ -89,7 +90,7 @@ def restore_into(restore: Restore, config: WorkerConfig) -> WorkerConfig:
     told = tell(restore, config, changes)
     exact = told.resolved.grade == config.resolved.grade
     anchor = restore.anchor if exact else msgspec.structs.replace(restore.anchor, grade=LOGICAL)
-    _copy_objects(restore, told)
+    copy_objects(restore, told)
     run = RunDir(path=Path(told.layout.run_dir))
     write_atomically(
         run.snapshots / f"{anchor.name}.json",
@@ -134,7 +135,8 @@ def graded_logical(config: WorkerConfig) -> WorkerConfig:
     return config.model_copy(update={"resolved": resolved})
 
 
-def _copy_objects(restore: Restore, config: WorkerConfig) -> None:
+def copy_objects(restore: Restore, config: WorkerConfig) -> None:
+    """Store what the run of ``config`` needs of a snapshot and has not; every byte is verified. Raises StoreError."""
     store = open_store(config, "coordinator")
     needed = [*objects_of_anchor(restore.anchor).values()]
     needed += [digest for objects in restore.cut.versions.values() for digest in objects]
@@ -143,7 +145,8 @@ def _copy_objects(restore: Restore, config: WorkerConfig) -> None:
             store.put_file(restore.source.path(digest))
 
 
-async def _begin_ledger(restore: Restore, anchor: AnchorManifest, config: WorkerConfig) -> None:
+def open_ledger_of(config: WorkerConfig) -> Ledger:
+    """The ledger of a run that no process is at work on. Raises LedgerError."""
     identity = RunIdentity(
         uid=config.run.uid,
         name=config.run.name,
@@ -151,7 +154,11 @@ async def _begin_ledger(restore: Restore, anchor: AnchorManifest, config: Worker
         identity_format=config.identity_format,
     )
     limits = Limits(failures_max=config.spec.limits.sample_attempts)
-    ledger = open_ledger(config.spec.storage, Path(config.layout.ledger_path), identity, limits)
+    return open_ledger(config.spec.storage, Path(config.layout.ledger_path), identity, limits)
+
+
+async def _begin_ledger(restore: Restore, anchor: AnchorManifest, config: WorkerConfig) -> None:
+    ledger = open_ledger_of(config)
     try:
         await ledger.restore(
             _with_anchor(restore.cut, anchor), f"from snapshot {restore.manifest.id}"

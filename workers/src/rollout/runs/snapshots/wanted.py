@@ -21,11 +21,11 @@ FIELD = "spec.restoreFrom.object"
 
 
 def find_restores(
-    runs: Sequence[PreparedRun], resume: str | None, where: WhereToLook
+    runs: Sequence[PreparedRun], resume: str | None, where: WhereToLook, *, in_place: bool = False
 ) -> dict[str, Restore]:
     """The snapshots that new runs begin with, by the name of the run. Raises SpecError, SnapshotRefused, StoreError.
 
-    Nothing is looked for where ``resume`` names a run, or the newest: those that have begun may need none.
+    ``in_place``: the one that ``resume`` names is what a run goes back to, whatever that run began with. Nothing is looked for where ``resume`` names a run, or the newest: those that have begun may need none.
     """
     if resume is None:
         found = {one.name: find_wanted(one, where) for one in runs}
@@ -38,7 +38,7 @@ def find_restores(
             " it is of into a file of its own"
         )
     wanted = _wanted(runs[0])
-    if wanted is not None and wanted.id != resume:
+    if wanted is not None and wanted.id != resume and not in_place:
         raise SpecError(f"--resume {resume}: {FIELD} names {wanted.id}: leave one out")
     return {runs[0].name: prepare_restore(resume, where)}
 
@@ -49,13 +49,13 @@ def choose_restore(
     restores: Mapping[str, Restore],
     where: WhereToLook,
 ) -> Restore | None:
-    """What a run begins with; None for one that begins with its model, or goes on in the folder of ``earlier``.
+    """What a run begins with, or goes back to in the folder of ``earlier``; None where it begins with its model, or goes on.
 
     ``restores`` are those of ``find_restores``. Raises SpecError, SnapshotRefused, StoreError.
     """
     if earlier is not None:
         require_begun_with(earlier, prepared)
-        return None
+        return restores.get(prepared.name)
     return restores.get(prepared.name) or find_wanted(prepared, where)
 
 
