@@ -176,8 +176,8 @@ def test_pauses_begin_anew_each_time():
 
 
 def test_every_collection_that_is_watched_has_a_path():
-    assert len(list(own_paths(()))) == 5
-    assert len(list(own_paths(("a", "b")))) == 8
+    assert len(list(own_paths(()))) == 6
+    assert len(list(own_paths(("a", "b")))) == 10
 
 
 async def test_a_write_asks_for_the_lease_as_it_leaves_and_a_read_does_not():

@@ -33,9 +33,9 @@ class ParameterRange(ApiModel):
     """Numbers between two bounds, both included."""
 
     low: Real = Field(ge=-1_000_000_000, le=1_000_000_000)
-    """Lowest value."""
+    """Lowest value that is drawn."""
     high: Real = Field(ge=-1_000_000_000, le=1_000_000_000)
-    """Highest value."""
+    """Highest value that is drawn."""
     scale: Literal["Linear", "Log"] = "Linear"
     """`Log` draws orders of magnitude alike, as learning rates want it; both bounds are then above 0."""
 
@@ -61,7 +61,7 @@ class RandomSearch(ApiModel):
     """Combinations by chance; no two are the same."""
 
     samples: int = Field(ge=1, le=RUNS_MAX)
-    """Number of combinations."""
+    """Number of combinations that are drawn."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Root of the chance: the same seed draws the same combinations."""
 
@@ -70,7 +70,7 @@ class Search(OneOf):
     """Which combinations are tried."""
 
     grid: GridSearch | None = None
-    """All of them."""
+    """Every combination of the values."""
     random: RandomSearch | None = None
     """So many, by chance."""
 
@@ -194,17 +194,17 @@ class SweepCounts(ApiModel):
     """Runs by what has become of them."""
 
     waiting: int = Field(default=0, ge=0)
-    """Not made yet."""
+    """Runs that are not made yet."""
     running: int = Field(default=0, ge=0)
     """Made, and not over."""
     succeeded: int = Field(default=0, ge=0)
     """Went to their end."""
     stopped: int = Field(default=0, ge=0)
-    """Lost, and suspended."""
+    """Runs that lost, and are suspended."""
     failed: int = Field(default=0, ge=0)
-    """Ended badly."""
+    """Runs that ended badly."""
     deleted: int = Field(default=0, ge=0)
-    """Deleted by somebody."""
+    """Runs that somebody has deleted."""
 
 
 class BestRun(ApiModel):
