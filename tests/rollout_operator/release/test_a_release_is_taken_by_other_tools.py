@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import release_kit
 
-from cluster import build
+from cluster import build, pins
 from cluster.control.ports import find_free_port
 from cluster.errors import BuildError
 from cluster.skips import or_skip
@@ -106,10 +106,8 @@ def test_helm_makes_the_same_objects_of_our_packed_chart_as_of_its_folder(tmp_pa
     packed = tmp_path / "rollout.tgz"
     packed.write_bytes(charts.pack(folder, "rollout", 1_700_000_000))
 
-    made = [
-        run(helm, "template", "rollout", str(one), "--namespace", "n", "--set", "crds.enabled=true")
-        for one in (folder, packed)
-    ]
+    options = ("--namespace", "n", "--kube-version", pins.KUBERNETES, "--set", "crds.enabled=true")
+    made = [run(helm, "template", "rollout", str(one), *options) for one in (folder, packed)]
 
     assert made[0].returncode == 0, made[0].stderr
     assert made[0].stdout == made[1].stdout
