@@ -14,7 +14,7 @@ import torch
 from rollout.algorithms.ppo import ValueSettings
 from rollout.learner.build import build_reference, build_trainer
 from rollout.learner.model.parallel import Parallel
-from rollout.learner.objectives.completions import samples_of
+from rollout.learner.objectives.completions import places_of
 from rollout.learner.objectives.contract import Totals
 from rollout.learner.objectives.plan import PlanRules, plan_step
 from rollout.learner.objectives.ppo import Helpers, PpoWork
@@ -183,6 +183,6 @@ def test_every_sample_is_scored_once_whatever_the_epochs(case) -> None:
     work.prepare(trainer.policy.model, [update.ranks[0] for update in plan.updates])
     first_epoch = [micro for update in plan.updates[:2] for micro in update.ranks[0]]
     assert len(calls) == len(first_epoch)
-    scored = sorted(sample for micro in first_epoch for sample in samples_of(micro))
+    scored = sorted(sample for micro in first_epoch for sample in places_of(micro))
     assert scored == sorted(work.estimates.before)
     assert len(scored) == 16
