@@ -23,6 +23,7 @@ RUN = "arithmetic"
 NAMESPACES = "/api/v1/namespaces"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 QUIET = {"limits": {"activeSeconds": 36_000}}
+FORBIDDEN = 403
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ def housed(installation: Installation, user: str) -> Iterator[Tenant]:
     puppets = Puppets(api=api, namespace=name)
     puppets.start()
     me = installation.person(user, name, namespace=name)
+    wait_until(lambda: me.get("RolloutRun", RUN).status != FORBIDDEN, f"{user} may do something")
     world = World(kubectl=mine, puppets=puppets, operator=installation.operator)
     try:
         yield Tenant(me=me, world=world, installation=installation)
