@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rollout_api.generate.__main__ import find_differences, main, write_outputs
 from rollout_api.generate.chart import render_template
@@ -55,6 +56,12 @@ def test_a_file_that_nothing_generates_is_found_and_removed(outputs, written):
     assert find_differences(written, outputs) == ([], [stale])
     write_outputs(written, outputs, [stale])
     assert find_differences(written, outputs) == ([], [])
+
+
+def test_kustomize_applies_every_definition():
+    listed = yaml.safe_load((ROOT / "crds" / "kustomization.yaml").read_text())["resources"]
+    there = sorted(path.name for path in (ROOT / "crds" / "generated").glob("*.yaml"))
+    assert listed == [f"generated/{name}" for name in there]
 
 
 def test_the_chart_wraps_the_very_definitions():
