@@ -175,9 +175,9 @@ while refused < 5:
     status, body = post("/v1/chat/completions", {"messages": said})
     if status == 200: said += [json.loads(body)["choices"][0]["message"], user("on")]
     else: refused += json.loads(body)["error"]["code"] == "turn_limit_reached"
-open("refused", "w").write(str(refused))
+open("refused", "w").write(f"{len(said) // 2} answered, {refused} refused")
 """
-    verifier = "raise SystemExit(open('refused').read() != '5')"
+    verifier = "raise SystemExit(open('refused').read() != '2 answered, 5 refused')"
     played, engine = await play(text, verifier, max_turns=2)
 
     (episode,) = played.episodes

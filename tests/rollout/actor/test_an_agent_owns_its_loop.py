@@ -174,7 +174,7 @@ async def test_an_agent_that_opens_conversations_without_end_has_no_more_rows_th
     played, engine = await play_agent(agent(ENDLESS, "pass"), lambda prompt, seed: "r")
 
     (episode,) = played.episodes
-    assert (played.failure, episode.turn) == (None, 32)
+    assert (played.failure, episode.turn, episode.ending) == (None, 32, "turn-limit")
     assert len(episode.rows) == len(engine.calls) == 32
     assert episode.turn_rewards[-1] == 1.0
 

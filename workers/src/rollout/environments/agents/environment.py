@@ -71,10 +71,10 @@ class AgentEnv:
         """The agent's next request, or what its verifier says of its end. Raises InfrastructureError."""
         reply = build_reply(action)
         self._history.take_reply(reply)
+        self._endpoint.answer(reply)
         if self._history.num_turns == self._program.max_turns:
             message = f"the episode's {self._program.max_turns} turns are used up"
             self._endpoint.turn_away(AskRefused(400, message, code="turn_limit_reached"))
-        self._endpoint.answer(reply)
         ask, why = await self._listen()
         if ask is not None:
             return self._history.take_ask(ask)
@@ -103,9 +103,9 @@ class AgentEnv:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self._endpoint.refusal is None and asking.done():
                 return asking.result(), ""
-            if flooded.done():
+            if self._endpoint.flooded.is_set():
                 return None, "request-limit"
-            if away.done():
+            if self._endpoint.turned_away.is_set():  # also where the agent left at once
                 await asyncio.wait({self._running}, timeout=LEAVE_SECONDS)
                 return None, "turn-limit"
             return None, "stop" if self._running.done() else "seconds-limit"
