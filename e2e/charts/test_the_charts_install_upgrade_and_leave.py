@@ -236,7 +236,7 @@ def test_uninstalling_leaves_the_kinds_and_the_runs(
     helm(inside, "uninstall", "rollout-crds")
 
     assert kubectl.get("rrun", "stays")["metadata"]["uid"] == uid
-    assert len(kubectl.get("crd")["items"]) == 5
+    assert len(kubectl.get("crd")["items"]) == 6
     left = kubectl("get", "validatingwebhookconfiguration,clusterrole", "-o", "name")
     assert "rollout" not in left
 

@@ -266,7 +266,7 @@ def test_dashboards_arrive_whole():
 
 @pytest.mark.parametrize("chart", [charts.CHART, charts.CRDS_CHART], ids=lambda path: path.name)
 @pytest.mark.parametrize(("values", "count", "kept"), [
-    ({"enabled": True}, 5, True), ({"enabled": True, "keep": False}, 5, False), ({"enabled": False}, 0, True),
+    ({"enabled": True}, 6, True), ({"enabled": True, "keep": False}, 6, False), ({"enabled": False}, 0, True),
 ])  # fmt: skip
 def test_definitions_are_kept_unless_somebody_says_otherwise(chart, values, count, kept):
     rendered_chart = charts.objects(charts.render(chart, {"crds": values}))
@@ -279,7 +279,7 @@ def test_definitions_are_kept_unless_somebody_says_otherwise(chart, values, coun
 
 def test_definitions_come_with_one_of_the_charts_unless_somebody_asks_for_both():
     assert of_kind(rendered("default"), "CustomResourceDefinition") == []
-    assert len(charts.objects(charts.render(charts.CRDS_CHART))) == 5
+    assert len(charts.objects(charts.render(charts.CRDS_CHART))) == 6
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_uninstalling_both_charts_leaves_runs_and_pods_at_work(living: Living, t
     releases.helm(living.system, "uninstall", "rollout-crds", "--wait")
 
     assert (releases.state_of(living.kubectl), specs(living.kubectl)) == (before, objects)
-    assert len(living.kubectl.get("crd", "-l", "app.kubernetes.io/part-of=rollout")["items"]) == 5
+    assert len(living.kubectl.get("crd", "-l", "app.kubernetes.io/part-of=rollout")["items"]) == 6
 
     crds = str(charts.CRDS_CHART)
     releases.helm(living.system, "install", "rollout-crds", crds, "--take-ownership")
@@ -147,7 +147,7 @@ def test_the_kinds_move_into_the_one_chart_under_living_runs(living: Living, tmp
 
     found = living.kubectl.get("crd", "-l", "app.kubernetes.io/part-of=rollout")["items"]
     owners = {one["metadata"]["annotations"]["meta.helm.sh/release-name"] for one in found}
-    assert (len(found), owners) == (5, {"rollout"})
+    assert (len(found), owners) == (6, {"rollout"})
     with releases.operating(living.system, tmp_path) as health:
         wait_until(lambda: num_reconciled(health) >= len(living.runs), "every run was looked at")
         assert releases.state_of(living.kubectl) == before

@@ -61,7 +61,7 @@ def make_run(kubectl: Kubectl, name: str) -> str:
 def test_an_upgrade_changes_the_runtime_and_keeps_the_runs(system: Kubectl, kubectl: Kubectl):
     runtime, run = runtime_uid(kubectl), make_run(kubectl, "living")
     kinds = {one["metadata"]["name"]: one["metadata"]["uid"] for one in definitions(kubectl)}
-    assert len(kinds) == 5
+    assert len(kinds) == 6
 
     limits = json.dumps({"queueName": "gpus"})
     helm(system, "upgrade", "rollout", CHART, *ONE, "--set-json", f"runtime.spec={limits}")
@@ -85,7 +85,7 @@ def test_uninstalling_leaves_the_kinds_and_the_runs_and_the_next_install_finds_t
 ):
     run = make_run(kubectl, "stays")
     helm(system, "uninstall", "rollout", "--wait")
-    assert len(definitions(kubectl)) == 5
+    assert len(definitions(kubectl)) == 6
     assert kubectl.get("rrun", "stays")["metadata"]["uid"] == run
 
     take = ("--set", "crds.enabled=true", "--take-ownership")

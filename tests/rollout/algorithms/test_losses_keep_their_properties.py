@@ -18,7 +18,13 @@ from rollout.algorithms.surrogates.importance import Correction, importance_weig
 
 MODES = ["TokenMean", "SequenceMean", "SequenceSum", "FixedLength"]
 SEEDS = st.integers(0, 2**31)
-PER_TOKEN = [name for name in PolicyTokens.__dataclass_fields__ if name.endswith("_C")]
+COUNTS = ("sampled_C",)
+"""Of samples of several sequences only; here each has one."""
+PER_TOKEN = [
+    name
+    for name in PolicyTokens.__dataclass_fields__
+    if name.endswith("_C") and name not in COUNTS
+]
 
 
 def make_tokens(seed: int, B: int = 4, T: int = 5) -> PolicyTokens:

@@ -45,7 +45,13 @@ CORRECTIONS = {
     "sequence truncated": Correction(level="Sequence", high=1.05),
     "sequence masked": Correction(level="Sequence", low=0.8, high=1.2, masks=True),
 }
-PER_TOKEN = [name for name in PolicyTokens.__dataclass_fields__ if name.endswith("_C")]
+COUNTS = ("sampled_C",)
+"""Of samples of several sequences only; here each has one."""
+PER_TOKEN = [
+    name
+    for name in PolicyTokens.__dataclass_fields__
+    if name.endswith("_C") and name not in COUNTS
+]
 OBJECTIVE = st.sampled_from(sorted(OBJECTIVES))
 CORRECTION = st.sampled_from(sorted(CORRECTIONS))
 

@@ -36,14 +36,14 @@ def test_only_event_handlers_are_registered():
     register(registry, RunStore(), Settings())
 
     assert not registry._changing.get_all_handlers()
-    assert len(registry._watching.get_all_handlers()) == 5
+    assert len(registry._watching.get_all_handlers()) == 6
 
 
 def test_in_namespaced_mode_nothing_of_the_cluster_is_watched():
     registry = kopf.OperatorRegistry()
     register(registry, RunStore(), Settings(namespaces=("a",)))
 
-    assert len(registry._watching.get_all_handlers()) == 4
+    assert len(registry._watching.get_all_handlers()) == 5
 
 
 def test_kopf_posts_no_events_of_its_own():

@@ -146,9 +146,11 @@ def canonical_bytes(trajectory: Trajectory) -> bytes:
 
 def _form_of(t: Trajectory) -> tuple[int, tuple[Any, ...]]:
     """The form that a trajectory is written in, and what stands at its end."""
+    if t.routes is msgspec.UNSET and t.branches is msgspec.UNSET:
+        return FORM, ()
     routes = _route_fields(t.routes)
     if isinstance(t.branches, msgspec.UnsetType):
-        return (FORM, ()) if routes is None else (ROUTED_FORM, (routes,))
+        return ROUTED_FORM, (routes,)
     return BRANCHED_FORM, (
         routes,
         [(*_row_fields(row), _route_fields(row.routes)) for row in t.branches],

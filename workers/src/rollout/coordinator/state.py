@@ -32,6 +32,7 @@ from rollout.ledger.records import (
     StoredGroup,
     TaskState,
 )
+from rollout.models.experts.routes import further_rows
 from rollout.protocol.messages import Cursor, TaskProgress
 from rollout.protocol.status import RunOutcome
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
@@ -331,7 +332,8 @@ def pack_group(ordinal: int, packed: bytes) -> bytes:
 
 def find_oldest_step(trajectories: Iterable[Trajectory]) -> int | None:
     """The step of the version of the oldest token; None of trajectories without any."""
-    rows = (row for made in trajectories for row in made.rows)
+    made = [*trajectories]
+    rows = (*made, *further_rows(made))
     return min((span.step for row in rows for span in row.spans), default=None)
 
 

@@ -103,10 +103,10 @@ def _check_prefix(prefix: Prefix, lease: Lease, kept: BySample) -> str:
 
 def check_versions(made: Trajectory, lease: Lease, kept: BySample) -> str:
     """What is wrong with the versions of a trajectory: all the lease's, but for a prefix it goes on from."""
-    if wrong := next(
-        filter(None, (_check_spans(made.sample, r.spans, lease) for r in made.rows[1:])), ""
-    ):
-        return wrong
+    if made.branches:
+        found = (_check_spans(made.sample, row.spans, lease) for row in made.rows[1:])
+        if wrong := next(filter(None, found), ""):
+            return wrong
     before = kept.get(made.sample)
     if before is None or not _goes_on(made.token_ids, made.spans, before):
         return _check_spans(made.sample, made.spans, lease)

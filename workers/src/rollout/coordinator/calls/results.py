@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from rollout.codec import (
     compress_body,
@@ -36,7 +36,7 @@ from rollout.coordinator.rules.numbers import (
 )
 from rollout.coordinator.state import find_oldest_step
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
-from rollout.models.experts.routes import count_route_bytes, find_wrong_routes, rows_of
+from rollout.models.experts.routes import count_route_bytes, find_wrong_routes, further_rows
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
@@ -127,7 +127,8 @@ def _check(result: m.TaskResult, lease: Lease | None, kept: BySample, plan: RunP
     if result.failure is not None and made != [n for n in whole if n in made]:
         return f"expected some of samples 0 to {lease.task.num_samples - 1}, in order"
     wrong = (
-        _check_one(t, lease, kept) or check_branches(t, lease.task, plan)
+        _check_one(t, lease, kept)
+        or ("" if t.branches is UNSET else check_branches(t, lease.task, plan))
         for t in result.trajectories
     )
     return next(filter(None, wrong), "") or check_prefixes(result, lease, kept)
@@ -158,7 +159,7 @@ class _End:
 
 async def _build_ends(results: Sequence[m.TaskResult]) -> tuple[_End, ...]:
     made = [one for result in results for one in (*result.trajectories, *result.prefixes)]
-    tokens = sum(len(row.token_ids) + len(row.prompt_ids) for one in made for row in rows_of(one))
+    tokens = sum(len(row.token_ids) + len(row.prompt_ids) for row in (*made, *further_rows(made)))
     if tokens > OFF_LOOP_TOKENS or count_route_bytes(made) > OFF_LOOP_ROUTE_BYTES:
         return await asyncio.to_thread(lambda: tuple(map(_build_end, results)))
     return tuple(map(_build_end, results))
@@ -190,7 +191,7 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
         sample=trajectory.sample,
         trajectory_id=name_trajectory(trajectory),
         reward=float(trajectory.reward),
-        num_tokens=trajectory.num_tokens,
+        num_tokens=trajectory.num_tokens if trajectory.branches else len(trajectory.token_ids),
         ending=trajectory.ending,
     )
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
+from rollout.models.experts.routes import further_rows
 from rollout.types import Branch, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ def are_usable(made: Sequence[Trajectory]) -> bool:
     if not made:
         return True
     maps = [of for one in made for of in (one.rewards, one.timings, one.costs)]
-    rows = [row for one in made for row in one.rows]
+    rows = [*made, *further_rows(made)]
     return (
         _are_tokens(_flatten([one.token_ids for one in rows]))
         and _are_tokens(_flatten([one.prompt_ids for one in rows]))

@@ -16,10 +16,12 @@ from rollout.types import Branch, ExpertRoutes, Prefix, Trajectory
 
 def find_wrong_routes(made: Sequence[Trajectory | Prefix], shape: ExpertShape | None) -> str:
     """What is wrong with the first bad routes; empty when nothing is. ``shape`` None: samples of this task have none."""
+    if shape is None and not [
+        row for row in (*made, *further_rows(made)) if row.routes is not UNSET
+    ]:
+        return ""  # nearly all runs, and nearly all that a coordinator looks at
     for one in made:
-        for row in rows_of(one):
-            if row.routes is UNSET and shape is None:
-                continue  # nearly all runs, and nearly all that a coordinator looks at
+        for row in (one, *further_rows((one,))):
             if wrong := _check(row, shape):
                 return f"sample {one.sample}: {wrong}"
     return ""
@@ -27,13 +29,22 @@ def find_wrong_routes(made: Sequence[Trajectory | Prefix], shape: ExpertShape | 
 
 def count_route_bytes(made: Sequence[Trajectory | Prefix]) -> int:
     """Bytes of all routes, for a guess of how long looking takes."""
-    rows = (row for one in made for row in rows_of(one))
-    return sum(len(row.routes.chosen) for row in rows if row.routes is not UNSET)
+    return sum(
+        len(row.routes.chosen) for row in (*made, *further_rows(made)) if row.routes is not UNSET
+    )
 
 
-def rows_of(made: Trajectory | Prefix) -> Sequence[Trajectory | Branch | Prefix]:
-    """What has tokens; a beginning is of an episode of one row."""
-    return made.rows if isinstance(made, Trajectory) else (made,)
+def further_rows(made: Sequence[Trajectory | Prefix]) -> list[Branch]:
+    """The rows of episodes beside their first ones; a beginning is of an episode of one row.
+
+    No call is made for what has one row: it is asked for each sample of a run.
+    """
+    return [
+        row
+        for one in made
+        if type(one) is Trajectory and one.branches is not UNSET
+        for row in one.branches
+    ]
 
 
 def goes_on(made: Trajectory | Prefix, before: Prefix) -> bool:
