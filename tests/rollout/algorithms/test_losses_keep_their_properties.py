@@ -21,9 +21,7 @@ SEEDS = st.integers(0, 2**31)
 COUNTS = ("sampled_C",)
 """Of samples of several sequences only; here each has one."""
 PER_TOKEN = [
-    name
-    for name in PolicyTokens.__dataclass_fields__
-    if name.endswith("_C") and name not in COUNTS
+    name for name in PolicyTokens.__dataclass_fields__ if name.endswith("_C") and name not in COUNTS
 ]
 
 

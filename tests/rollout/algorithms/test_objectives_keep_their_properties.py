@@ -48,9 +48,7 @@ CORRECTIONS = {
 COUNTS = ("sampled_C",)
 """Of samples of several sequences only; here each has one."""
 PER_TOKEN = [
-    name
-    for name in PolicyTokens.__dataclass_fields__
-    if name.endswith("_C") and name not in COUNTS
+    name for name in PolicyTokens.__dataclass_fields__ if name.endswith("_C") and name not in COUNTS
 ]
 OBJECTIVE = st.sampled_from(sorted(OBJECTIVES))
 CORRECTION = st.sampled_from(sorted(CORRECTIONS))

@@ -127,7 +127,8 @@ third with routes or nil, and behind them the further rows."""
 def canonical_bytes(trajectory: Trajectory) -> bytes:
     """The bytes that name a trajectory; ``timings`` never enter."""
     t = trajectory
-    form, more = _form_of(t)
+    is_plain = t.routes is msgspec.UNSET and t.branches is msgspec.UNSET
+    form, more = (FORM, ()) if is_plain else _form_of(t)
     fields: tuple[Any, ...] = (
         form,
         t.ordinal,
@@ -145,9 +146,7 @@ def canonical_bytes(trajectory: Trajectory) -> bytes:
 
 
 def _form_of(t: Trajectory) -> tuple[int, tuple[Any, ...]]:
-    """The form that a trajectory is written in, and what stands at its end."""
-    if t.routes is msgspec.UNSET and t.branches is msgspec.UNSET:
-        return FORM, ()
+    """The form of a trajectory with routes or further rows, and what stands at its end."""
     routes = _route_fields(t.routes)
     if isinstance(t.branches, msgspec.UnsetType):
         return ROUTED_FORM, (routes,)

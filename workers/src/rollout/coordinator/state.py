@@ -332,8 +332,7 @@ def pack_group(ordinal: int, packed: bytes) -> bytes:
 
 def find_oldest_step(trajectories: Iterable[Trajectory]) -> int | None:
     """The step of the version of the oldest token; None of trajectories without any."""
-    made = [*trajectories]
-    rows = (*made, *further_rows(made))
+    rows = (*(made := [*trajectories]), *further_rows(made))
     return min((span.step for row in rows for span in row.spans), default=None)
 
 
