@@ -47,6 +47,12 @@ def without_values(values, *, dtype=None, device=None):
 REAL_TENSOR = torch.tensor
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _autograd_has_counted_its_devices():
+    """At its first backward autograd starts a thread for each device, fake ones too, and no test could fork any more."""
+    torch.ones(1, requires_grad=True).sum().backward()
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "llama", "qwen3"])
 def test_a_step_runs_on_the_device_alone(tiny_model, publish_model, tmp_path, monkeypatch, kind):
     model = tiny_model(kind)
