@@ -1,12 +1,25 @@
 """A run goes back to one of its own steps: a new lineage, the queue as it was then, and nobody of before is heard."""
 
+import dataclasses
+
 import msgspec
 import pytest
-from ledger_kit import Clock, admission, claim_request, finished, started, step_commit, version
+from ledger_kit import (
+    Clock,
+    admission,
+    claim_request,
+    ended,
+    finished,
+    started,
+    step_commit,
+    trajectory,
+    version,
+)
 from test_bodies_go_when_nothing_needs_them import GROUPS, ordinals
 
 from rollout.errors import Fenced, LedgerError
 from rollout.ledger.records import AnchorManifest, Limits, NewEvaluation, NewTask
+from rollout.types import Branch, VersionSpan
 
 
 def anchor(step, lineage=0, **changes):
@@ -61,6 +74,30 @@ async def test_its_head_is_that_step_and_later_samples_are_asked_for_again(ledge
     await steps(ledger, learner, actor, 4, 5, lineage=1)
     assert (await ledger.load()).head.step == 5
     assert [one.lineage for one in await ledger.records_after(0)] == [0, 0, 1, 1, 1]
+
+
+async def test_a_sample_with_a_row_of_a_later_version_is_asked_for_again(ledger):
+    learner, actor = await started(ledger, 0)
+    await steps(ledger, learner, actor, 1, 3)
+    await ledger.admit(admission(ordinals(4).start, ordinals(4).stop))
+    leases = (await ledger.claim(claim_request("actor-0", actor, step=3))).leases
+    ordinal = ordinals(4).start
+    first, other = (trajectory(ordinal, sample, step=2) for sample in range(2))
+    later = Branch(
+        prompt_ids=(9,),
+        token_ids=(3,),
+        actor_logprobs=(-0.5,),
+        loss_mask=(1,),
+        spans=(VersionSpan(start=0, end=1, lineage=0, step=3),),
+    )
+    made = [dataclasses.replace(first, branches=(later,)), other]
+    [lease] = [one for one in leases if one.task.ordinal == ordinal]
+    await ledger.submit("actor-0", actor, [ended(lease, made)])
+
+    await ledger.go_back(anchor(2), "from a snapshot")
+
+    states = {one.task.ordinal: one.state for one in (await ledger.load()).groups}
+    assert states[ordinal] == "open"
 
 
 async def test_a_step_that_counts_no_more_can_be_gone_back_to(ledger):

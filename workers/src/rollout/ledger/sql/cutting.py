@@ -144,7 +144,8 @@ def is_of_the_past(body: bytes, ancestry: Ancestry) -> bool:
     return all(
         any(span.lineage == one and span.step <= bound for one, bound in ancestry)
         for made in decode_body(body)
-        for span in made.spans
+        for row in made.rows
+        for span in row.spans
     )
 
 
