@@ -22,7 +22,7 @@ from rollout.ledger.sql.steps import (
     add_event,
     drop_dead_evaluations,
     insert_anchor,
-    insert_version,
+    open_lineage,
 )
 from rollout.ledger.sql.tasks import give_up_attempts, lock_run
 from rollout.ledger.sql.transaction import EVERYTHING, Row, Transaction, marks, slices
@@ -81,22 +81,13 @@ def go_back(tx: Transaction, anchor: AnchorManifest, reason: str) -> int:
     """
     lock_run(tx)
     _require_committed(tx, anchor)
-    lineage = tx.execute("SELECT max(lineage) + 1 FROM lineages").fetchone()[0]
-    tx.execute(
-        "INSERT INTO lineages VALUES (?, ?, ?, ?, ?)",
-        (lineage, anchor.lineage, anchor.step, reason, tx.now),
-    )
-    tx.execute("UPDATE run SET lineage = ?", (lineage,))
+    version = replace(anchor.version, step=anchor.step)
+    lineage = open_lineage(tx, anchor.lineage, version, anchor.chain, reason)
     tx.execute("UPDATE workers SET incarnation = incarnation + 1")
-    insert_version(tx, replace(anchor.version, lineage=lineage, step=anchor.step), anchor.chain)
     insert_anchor(tx, anchor)
     first = loading.first_waiting(tx, anchor.step)
     _open_again(tx, first, read_ancestry(tx))
-    for column, last in (
-        ("tracked_step", anchor.step),
-        ("removed_step", anchor.step),
-        ("removed_ordinal", first),
-    ):
+    for column, last in (("removed_step", anchor.step), ("removed_ordinal", first)):
         tx.execute(f"UPDATE run SET {column} = ? WHERE {column} > ?", (last, last))
     _drop_evaluations(tx)
     add_event(tx, "restored", reason, {"step": anchor.step, "lineage": lineage})

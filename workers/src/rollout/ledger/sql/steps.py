@@ -38,7 +38,7 @@ def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, c
         raise LedgerError(f"the first version is (0, 0), not ({version.lineage}, {version.step})")
     row = tx.execute("SELECT digest FROM versions WHERE lineage = 0 AND step = 0").fetchone()
     if row is None:
-        insert_version(tx, version, chain)
+        _insert_version(tx, version, chain)
     elif row[0] != version.digest:
         raise LedgerError(
             f"version 0 of this run is {row[0]}, the learner now has {version.digest}:"
@@ -46,8 +46,8 @@ def publish_initial(tx: Transaction, incarnation: int, version: WeightVersion, c
         )
 
 
-def insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None:
-    """Write down a version. The column ``object`` holds the version's own object, then those that it builds on."""
+def _insert_version(tx: Transaction, version: WeightVersion, chain: str) -> None:
+    """The column ``object`` holds the version's own object, then those that it builds on."""
     tx.execute(
         "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, 0)",
         (version.lineage, version.step, version.digest, " ".join(version.objects), chain, tx.now),
@@ -85,7 +85,7 @@ def commit(tx: Transaction, step: StepCommit) -> None:
     insert_tasks(tx, step.rows, "done")
     _insert_dispositions(tx, step.lineage, step.step, step.dispositions)
     _check_consumed(tx, step)
-    insert_version(tx, step.version, step.chain)
+    _insert_version(tx, step.version, step.chain)
     _insert_step(tx, step)
     admit(tx, step.admission)
     _ride_along(tx, step)
@@ -191,18 +191,27 @@ def fork(
         raise LedgerError(f"cannot fork after step {base_step}: {head_step(tx)} steps exist")
     check_fork(tx, base_step)
     reopened = next_ordinal(tx, base_step)
+    lineage = open_lineage(tx, parent, replace(version, step=base_step), chain, reason)
+    _reopen(tx, reopened)
+    drop_dead_evaluations(tx, parent, base_step)
+    return lineage
+
+
+def open_lineage(
+    tx: Transaction, parent: int, version: WeightVersion, chain: str, reason: str
+) -> int:
+    """The lineage that counts from now on: it leaves ``parent`` after the step of ``version``, which is its first."""
     lineage = tx.execute("SELECT max(lineage) + 1 FROM lineages").fetchone()[0]
     tx.execute(
-        "INSERT INTO lineages VALUES (?, ?, ?, ?, ?)", (lineage, parent, base_step, reason, tx.now)
+        "INSERT INTO lineages VALUES (?, ?, ?, ?, ?)",
+        (lineage, parent, version.step, reason, tx.now),
     )
     tx.execute(
         "UPDATE run SET lineage = ?, tracked_step = CASE WHEN tracked_step > ? THEN ?"
         " ELSE tracked_step END",
-        (lineage, base_step, base_step),
+        (lineage, version.step, version.step),
     )
-    insert_version(tx, replace(version, lineage=lineage, step=base_step), chain)
-    _reopen(tx, reopened)
-    drop_dead_evaluations(tx, parent, base_step)
+    _insert_version(tx, replace(version, lineage=lineage), chain)
     return lineage
 
 
