@@ -8,13 +8,14 @@ loop's, and are looked at in one order (``Budgets``). Frozen data, no I/O.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from blake3 import blake3
+from msgspec import UNSET
 
-from rollout.types import Message, ToolCall
+from rollout.types import Branch, Message, Prefix, ToolCall, Trajectory
 
 Owner = Literal["policy", "task", "infrastructure"]
 """Whose doing an ending is. ``policy``: data, scored. ``task``: its row or its environment is broken, never scored.
@@ -136,3 +137,16 @@ class Budgets:
                 raise ValueError(f"{name}: expected more than 0, got {value}")
         if self.rows > ROWS_MAX:
             raise ValueError(f"rows: expected at most {ROWS_MAX}, got {self.rows}")
+
+
+def further_rows(made: Sequence[Trajectory | Prefix]) -> list[Branch]:
+    """The rows of episodes beside their first ones; a beginning is of an episode of one row.
+
+    No call is made for what has one row: it is asked for each sample of a run.
+    """
+    return [
+        row
+        for one in made
+        if type(one) is Trajectory and one.branches is not UNSET
+        for row in one.branches
+    ]

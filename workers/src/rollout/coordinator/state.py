@@ -32,9 +32,9 @@ from rollout.ledger.records import (
     StoredGroup,
     TaskState,
 )
-from rollout.models.experts.routes import further_rows
 from rollout.protocol.messages import Cursor, TaskProgress
 from rollout.protocol.status import RunOutcome
+from rollout.turns import further_rows
 from rollout.types import Trajectory, TrajectoryGroup, WeightVersion
 
 LEARNER = "learner"

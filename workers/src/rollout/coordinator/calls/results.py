@@ -36,10 +36,11 @@ from rollout.coordinator.rules.numbers import (
 )
 from rollout.coordinator.state import find_oldest_step
 from rollout.ledger.records import AttemptEnd, Lease, SampleRow, Verdict
-from rollout.models.experts.routes import count_route_bytes, find_wrong_routes, further_rows
+from rollout.models.experts.routes import count_route_bytes, find_wrong_routes
 from rollout.protocol import messages as m
 from rollout.protocol import routes
 from rollout.protocol.envelope import Envelope
+from rollout.turns import further_rows
 from rollout.types import Trajectory
 
 log = logging.getLogger(__name__)

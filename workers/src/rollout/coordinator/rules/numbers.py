@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
-from rollout.models.experts.routes import further_rows
+from rollout.turns import further_rows
 from rollout.types import Branch, Prefix, Trajectory, VersionSpan
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from rollout.models.experts.families import ExpertShape
+from rollout.turns import further_rows
 from rollout.types import Branch, ExpertRoutes, Prefix, Trajectory
 
 
@@ -32,19 +33,6 @@ def count_route_bytes(made: Sequence[Trajectory | Prefix]) -> int:
     return sum(
         len(row.routes.chosen) for row in (*made, *further_rows(made)) if row.routes is not UNSET
     )
-
-
-def further_rows(made: Sequence[Trajectory | Prefix]) -> list[Branch]:
-    """The rows of episodes beside their first ones; a beginning is of an episode of one row.
-
-    No call is made for what has one row: it is asked for each sample of a run.
-    """
-    return [
-        row
-        for one in made
-        if type(one) is Trajectory and one.branches is not UNSET
-        for row in one.branches
-    ]
 
 
 def goes_on(made: Trajectory | Prefix, before: Prefix) -> bool:
