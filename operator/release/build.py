@@ -155,10 +155,7 @@ def _add_chart(bench: Workbench, name: str, images: Mapping[str, str]) -> Artifa
 
 def _add_image(bench: Workbench, name: str) -> Artifact:
     layout = _open_layout(bench, name)
-    labels = {
-        archives.VERSION_LABEL: bench.order.version,
-        archives.REVISION_LABEL: bench.commit.revision,
-    }
+    labels = archives.labels_of(bench.order.version, bench.commit.revision)
     archive = bench.order.images[name]
     image = archives.add_image(archive, layout, bench.order.version, labels, bench.scratch)
     held = _attach(bench, layout, name, image, _sbom_file(bench, name).read_bytes())

@@ -141,10 +141,7 @@ def _version(
     root: Path, artifact: oci.Descriptor, contents: Contents, one: Artifact
 ) -> Iterator[str]:
     if one.kind == "image":
-        labels = {
-            archives.VERSION_LABEL: contents.version,
-            archives.REVISION_LABEL: contents.commit,
-        }
+        labels = archives.labels_of(contents.version, contents.commit)
         yield from archives.find_wrong_labels(root, artifact, labels)
         return
     manifest = oci.read_document(oci.read_blob(root, artifact), artifact.digest)

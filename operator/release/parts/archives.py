@@ -24,6 +24,11 @@ VERSION_LABEL = "org.opencontainers.image.version"
 REVISION_LABEL = "org.opencontainers.image.revision"
 
 
+def labels_of(version: str, revision: str) -> dict[str, str]:
+    """What an image of a release says of itself, by label."""
+    return {VERSION_LABEL: version, REVISION_LABEL: revision}
+
+
 def add_image(
     archive: Path, layout: oci.LayoutWriter, tag: str, labels: Mapping[str, str], scratch: Path
 ) -> oci.Descriptor:

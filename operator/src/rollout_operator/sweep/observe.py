@@ -48,8 +48,10 @@ def look(stored: Stored, store: Store) -> SweepSeen:
     saved: Mapping[str, SweptSnapshot] = {}
     if spec is not None and not fault:
         named = [one.name for one in status.runs] or _names(stored.key.name, spec)
-        found = _find_runs(stored, store, named, spec)
-        saved = _find_snapshots(stored, store, named)
+        runs = _find(stored, store, RUN, named)
+        found = {name: see_run(one, stored.uid, spec) for name, one in runs.items()}
+        snapshots = _find(stored, store, SNAPSHOT, named)
+        saved = {name: see_snapshot(one, stored.uid) for name, one in snapshots.items()}
     return SweepSeen(
         name=stored.key.name,
         namespace=stored.key.namespace,
@@ -116,18 +118,11 @@ def _names(sweep: str, spec: SweepSpec) -> list[str]:
     return [*points, *(sweep_fork_name(sweep, number) for number in forks)]
 
 
-def _find_runs(
-    sweep: Stored, store: Store, named: Iterable[str], spec: SweepSpec
-) -> dict[str, SweptRun]:
-    keys = (Key(namespace=sweep.key.namespace, name=name, kind=RUN) for name in named)
+def _find(sweep: Stored, store: Store, kind: str, named: Iterable[str]) -> dict[str, Stored]:
+    """The objects of a kind that have these names beside the sweep."""
+    keys = (Key(namespace=sweep.key.namespace, name=name, kind=kind) for name in named)
     found = (store.find(key) for key in keys)
-    return {one.key.name: see_run(one, sweep.uid, spec) for one in found if one is not None}
-
-
-def _find_snapshots(sweep: Stored, store: Store, named: Iterable[str]) -> dict[str, SweptSnapshot]:
-    keys = (Key(namespace=sweep.key.namespace, name=name, kind=SNAPSHOT) for name in named)
-    found = (store.find(key) for key in keys)
-    return {one.key.name: see_snapshot(one, sweep.uid) for one in found if one is not None}
+    return {one.key.name: one for one in found if one is not None}
 
 
 def see_snapshot(stored: Stored, sweep_uid: str) -> SweptSnapshot:
