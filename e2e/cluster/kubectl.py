@@ -49,6 +49,11 @@ class Kubectl:
             check=False,
         )
 
+    def may(self, account: str, verb: str, resource: str) -> bool:
+        """Whether a service account of the namespace may do this; told late, after a role was bound to it."""
+        user = f"system:serviceaccount:{self.namespace}:{account}"
+        return self.attempt("auth", "can-i", verb, resource, "--as", user).returncode == 0
+
     def apply(self, *objects: dict) -> str:
         """Client-side apply, as a person would: again where kubectl asks for that, nothing having been sent."""
         arguments, document = ("apply", "-f", "-"), _as_list(objects)

@@ -168,9 +168,7 @@ def test_accounts_that_are_no_coordinators_are_none_of_the_policys_business(brok
         *("create", "rolebinding", "makes-pods", "--role=makes-pods"),
         f"--serviceaccount={kubectl.namespace}:trino-coordinator",
     )
-    account = f"system:serviceaccount:{kubectl.namespace}:trino-coordinator"
-    asked = ("auth", "can-i", "create", "pods", "--as", account)
-    wait_until(lambda: kubectl.attempt(*asked).returncode == 0, "it may make pods")
+    wait_until(lambda: kubectl.may("trino-coordinator", "create", "pods"), "it may make pods")
     token = kubectl("create", "token", "trino-coordinator").strip()
     status, said = send(brokered, token, build_stranger())
     assert status == 201, said

@@ -62,10 +62,8 @@ def _make(kubectl, name, rules, folder) -> Person:
         {**rbac, "kind": "Role", **meta, "rules": rules},
         {**rbac, "kind": "RoleBinding", **meta, "subjects": [subject], "roleRef": reference},
     )
-    account = f"system:serviceaccount:{kubectl.namespace}:{name}"
-    asked = ("auth", "can-i", "get", "rolloutruns", "--as", account)
     if rules:
-        eventually(lambda: kubectl.attempt(*asked).returncode == 0, f"{name} may do nothing")
+        eventually(lambda: kubectl.may(name, "get", "rolloutruns"), f"{name} may do nothing")
     config = yaml.safe_load(kubectl.kubeconfig.read_text())
     [server] = config["clusters"]
     token = kubectl("create", "token", name).strip()
