@@ -1,13 +1,10 @@
 """``rollout submit`` to ``rollout delete`` against a real API server, with an editor's, a viewer's and a stranger's rights."""
 
 import json
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
+from accounts import Person, make_person
 from operators import eventually
 
 from runs import build_run
@@ -29,53 +26,11 @@ RIGHTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """Somebody with a kubeconfig."""
-
-    kubeconfig: Path
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "rollout", *arguments],
-            env={"KUBECONFIG": str(self.kubeconfig), "PATH": "/usr/bin:/bin", "COLUMNS": "240"},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-
-
 @pytest.fixture
 def people(world, tmp_path) -> dict[str, Person]:
-    return {name: _make(world.kubectl, name, rules, tmp_path) for name, rules in RIGHTS.items()}
-
-
-def _make(kubectl, name, rules, folder) -> Person:
-    """An account with a Role of these rules, and a kubeconfig with its token."""
-    meta = {"metadata": {"name": name}}
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": kubectl.namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    kubectl.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", **meta},
-        {**rbac, "kind": "Role", **meta, "rules": rules},
-        {**rbac, "kind": "RoleBinding", **meta, "subjects": [subject], "roleRef": reference},
-    )
-    if rules:
-        eventually(lambda: kubectl.may(name, "get", "rolloutruns"), f"{name} may do nothing")
-    config = yaml.safe_load(kubectl.kubeconfig.read_text())
-    [server] = config["clusters"]
-    token = kubectl("create", "token", name).strip()
-    context = {"cluster": server["name"], "user": name, "namespace": kubectl.namespace}
-    config |= {
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": context}],
-        "current-context": name,
+    return {
+        name: make_person(world.kubectl, name, rules, tmp_path) for name, rules in RIGHTS.items()
     }
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return Person(kubeconfig=path)
 
 
 def test_an_editor_submits_looks_suspends_scales_and_deletes(world, people, tmp_path):
