@@ -64,6 +64,40 @@ def test_every_reason_of_a_stall_comes_with_its_documented_action(reason):
     assert cause.try_this == reason.action
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [Reason.TOO_MANY_RUNS, Reason.QUEUED, Reason.WAITING_FOR_RUN, Reason.GANG_INCOMPLETE],
+)
+def test_what_a_run_waits_for_is_a_cause_though_nobody_has_to_act(reason):
+    waiting = [says("Reconciling", "True", reason.value, "2 of 50"), says("Stalled", "False", "x")]
+
+    [cause] = find_causes(facts(conditions=waiting))
+
+    assert "2 of 50" in cause.what
+    assert cause.try_this == reason.action
+
+
+def test_a_pod_that_no_node_takes_is_told_once_with_the_schedulers_words():
+    message = "pod a-learner-0: 0/3 nodes: insufficient nvidia.com/gpu"
+    sick = facts(
+        COORDINATOR,
+        pod("a-learner-0", "learner", unscheduled="0/3 nodes: insufficient nvidia.com/gpu"),
+        conditions=[says("Reconciling", "True", "Unschedulable", message)],
+    )
+
+    [cause] = find_causes(sick)
+
+    assert cause.what.startswith("pod a-learner-0: not scheduled: 0/3 nodes")
+
+
+def test_a_run_that_is_suspended_or_complete_says_so():
+    [suspended] = find_causes(facts(conditions=[says("Suspended", "True", "Suspended")]))
+    [complete] = find_causes(facts(conditions=[says("Complete", "True", "Complete")]))
+
+    assert suspended.try_this == "rollout resume a"
+    assert "complete" in complete.what
+
+
 def test_a_reason_of_a_newer_operator_is_told_all_the_same():
     [cause] = find_causes(facts(conditions=[says("Stalled", "True", "FromTheFuture")]))
 

@@ -24,6 +24,8 @@ ADVICE = {
     " train.microBatchTokens",
     "CreateContainerConfigError": "a Secret or ConfigMap that the pod names is missing in this namespace",
 }
+TOLD_BELOW = frozenset({Reason.UNSCHEDULABLE, Reason.NO_PROGRESS})
+"""What a run waits for that is said of its pods and its progress, with more."""
 PROGRESS_SECONDS_MAX = 600.0
 """A living coordinator writes its progress at least every 250 s, with 5,000 runs in the cluster."""
 
@@ -49,6 +51,7 @@ class Facts:
 def find_causes(facts: Facts) -> tuple[Finding, ...]:
     """What holds the run up, the deepest cause first; empty where nothing does."""
     return (
+        *_of_wishes(facts.run),
         *_of_conditions(facts.run),
         *(finding for pod in facts.pods for finding in _of_pod(pod)),
         *_of_absence(facts),
@@ -89,6 +92,18 @@ def _is_pod_of(pod: PodState, worker: str) -> bool:
     return pod.role == role and pod.name.endswith(f"-{index}")
 
 
+def _of_wishes(run: Object) -> Iterator[Finding]:
+    """What is so because somebody wanted it."""
+    name = dig(run, "metadata.name")
+    if condition(run, "Suspended").get("status") == "True":
+        yield Finding(
+            what="it is suspended: its state is saved, and its pods are given back",
+            try_this=f"rollout resume {name}",
+        )
+    if condition(run, "Complete").get("status") == "True":
+        yield Finding(what="it is complete", try_this="nothing")
+
+
 def _of_conditions(run: Object) -> Iterator[Finding]:
     for kind in ("Stalled", "Failed"):
         found = condition(run, kind)
@@ -105,6 +120,9 @@ def _of_conditions(run: Object) -> Iterator[Finding]:
         found = condition(run, kind)
         if found.get("status") == "False":
             yield _explained(kind, found)
+    waits = condition(run, "Reconciling")
+    if waits.get("status") == "True" and waits.get("reason") not in TOLD_BELOW:
+        yield _explained("Reconciling", waits)
 
 
 def _explained(kind: str, found: Mapping[str, Any]) -> Finding:

@@ -93,7 +93,7 @@ def describe(
         return
     print_line(f"{reference} in {cluster.namespace} ({cluster.context})")
     print_conditions(found)
-    _print_progress(found)
+    print_progress(found)
     print_pods([pod_state(pod) for pod in pods])
     print_events(events[-10:])
 
@@ -137,7 +137,7 @@ def top(
         print_json({"progress": found.get("status", {}).get("progress"), "pods": usage, "why": why})
         return
     print_line(name)
-    _print_progress(found)
+    print_progress(found)
     if usage:
         print_table(("POD", "CONTAINER", "CPU", "MEMORY"), _usage_rows(usage))
     else:
@@ -167,13 +167,33 @@ def print_pods(pods: Iterable[Any]) -> None:
         print_table(POD_COLUMNS, rows)
 
 
+def print_progress(found: Object) -> None:
+    """How far a run is, how long ago that was written, and what is saved of it; nothing where nothing is known."""
+    progress = found.get("status", {}).get("progress") or {}
+    told = [f"{name} {progress[name]}" for name in PROGRESS if name in progress]
+    if written := progress.get("updateTime"):
+        told.append(f"written {_ago(written, datetime.now(UTC))} ago")
+    if told:
+        print_fact("progress", ", ".join(told))
+    for label, key in (("snapshot", "lastSnapshot"), ("best", "best")):
+        if kept := found.get("status", {}).get(key):
+            print_fact(label, f"{kept['name']} (step {kept['step']})")
+
+
+def _ago(time: str, now: datetime) -> str:
+    from rollout.cluster.objects import parse_time, short_duration
+
+    return short_duration((now - parse_time(time)).total_seconds()) if time else "-"
+
+
 def print_events(told: Iterable[Object]) -> None:
-    """Events as rows."""
+    """Events as rows, each with how long ago it was seen last."""
     from rollout.cluster.stuck import event_time
 
+    now = datetime.now(UTC)
     rows = [
         (
-            event_time(one),
+            _ago(event_time(one), now),
             one.get("type"),
             one.get("reason"),
             one["involvedObject"]["name"],
@@ -184,16 +204,6 @@ def print_events(told: Iterable[Object]) -> None:
     if rows:
         print_line()
         print_table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows)
-
-
-def _print_progress(found: Object) -> None:
-    progress = found.get("status", {}).get("progress") or {}
-    told = [(name, progress[name]) for name in PROGRESS if name in progress]
-    if told:
-        print_fact("progress", ", ".join(f"{name} {value}" for name, value in told))
-    for label, key in (("snapshot", "lastSnapshot"), ("best", "best")):
-        if kept := found.get("status", {}).get(key):
-            print_fact(label, f"{kept['name']} (step {kept['step']})")
 
 
 def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:

@@ -13,6 +13,7 @@ from rollout.cli.cluster.reading import (
     print_conditions,
     print_events,
     print_pods,
+    print_progress,
 )
 from rollout.cli.cluster.remote import ask_coordinator
 from rollout.cli.output import OutputFormat, OutputOption, print_json, print_line
@@ -39,8 +40,9 @@ def stuck(
     from rollout.cluster.reading import read_events, read_pods
     from rollout.cluster.stuck import Facts, culprit, find_causes, warnings
 
+    reference = parse_reference(name)
     cluster = open_cluster(context, namespace)
-    found = cluster.get(parse_reference(name))
+    found = cluster.get(reference)
     pods = read_pods(cluster, found)
     facts = Facts(
         run=found,
@@ -61,7 +63,9 @@ def stuck(
             {**told, "warnings": facts.events, "culprit": guilty, "log": words, "evidence": kept}
         )
         return
-    _print_causes(name, causes)
+    print_line(f"{reference} in {cluster.namespace} ({cluster.context})")
+    print_progress(found)
+    _print_causes(causes)
     print_conditions(found)
     print_pods(facts.pods)
     print_events(facts.events)
@@ -70,9 +74,9 @@ def stuck(
         _print_text(title, lines)
 
 
-def _print_causes(name: str, causes: Sequence[Any]) -> None:
+def _print_causes(causes: Sequence[Any]) -> None:
     if not causes:
-        print_line(f"{name}: nothing holds it up, as far as the cluster says")
+        print_line("nothing holds it up, as far as the cluster says")
     for one in causes:
         print_line(f"- {one.what}")
         print_line(f"  try: {one.try_this}")
@@ -89,7 +93,7 @@ def _print_text(title: str, lines: Sequence[str]) -> None:
 def _last_words(
     cluster: Cluster, pods: Sequence[dict[str, Any]], guilty: str | None
 ) -> Iterator[str]:
-    """The end of each container's log of the culprit; of the life before, where that one died."""
+    """The end of each container's log of the culprit; of the life before, where that one died. What may not be read is named."""
     pod = next((one for one in pods if one["metadata"]["name"] == guilty), None)
     if pod is None:
         return
@@ -99,8 +103,8 @@ def _last_words(
                 lines = list(
                     cluster.log(guilty or "", one["name"], lines=LOG_LINES, previous=previous)
                 )
-            except KubeError:
-                continue  # it has no earlier life, or has not begun
+            except KubeError as error:
+                lines = [] if previous else [f"could not be read: {error}"]  # most have one life
             which = " before its last start" if previous else ""
             yield from (f"{one['name']}{which}: {line}" for line in lines)
 
