@@ -208,12 +208,14 @@ def print_events(told: Iterable[Object]) -> None:
 
 def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:
     from rollout.cluster.objects import select_pods
-    from rollout.errors import KubeError
+    from rollout.errors import KubeError, ObjectNotFound
 
     try:
         return cluster.pod_usage(select_pods(found["metadata"]["uid"])), ""
+    except ObjectNotFound:
+        return [], "what they use is not known: the cluster has no metrics-server"
     except KubeError as error:
-        return [], f"no usage: {error}"
+        return [], f"what they use is not known: {error}"
 
 
 def _usage_rows(usage: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
