@@ -159,7 +159,7 @@ def test_what_a_sweep_compares_never_changes(kubectl: Kubectl, what: str):
         kubectl.attempt(
             "patch", "rsweep", "swept", "--type=merge", "-p", json.dumps({"spec": spec})
         )
-        for spec in (changed, {"parallelism": 4})
+        for spec in (changed, {"parallelism": 4, "suspend": True})
     ]
     assert words in answers[0].stderr
     assert answers[1].returncode == 0

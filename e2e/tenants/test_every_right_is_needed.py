@@ -206,7 +206,7 @@ def save_by_schedule(mallory):
 
 
 def sweep(mallory, boss):
-    """Three runs are made, and two of them lose at their first rung."""
+    """Three runs are made, and two of them lose at their first rung; the third is suspended with the sweep, and goes on with it."""
     halving = {"firstStep": 20, "factor": 3}
     spec = {
         "parameters": [{"field": "seed", "values": ["1", "2", "3"]}],
@@ -225,6 +225,15 @@ def sweep(mallory, boss):
         eventually(
             lambda n=name: boss.get("RolloutRun", n).body["spec"].get("suspend"),
             f"{name} was not stopped",
+            seconds=60,
+        )
+    for wanted in (True, False):
+        assert boss.patch("RolloutSweep", "swept", {"spec": {"suspend": wanted}}).done
+        eventually(
+            lambda n=made[2], w=wanted: (
+                bool(boss.get("RolloutRun", n).body["spec"].get("suspend")) == w
+            ),
+            "the sweep's suspension was not carried out",
             seconds=60,
         )
     assert boss.delete("RolloutSweep", "swept").done

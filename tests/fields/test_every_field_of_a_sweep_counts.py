@@ -22,6 +22,7 @@ EVALUATED = {
 GRID = {
     "parameters": [{"field": RATE, "values": ["1e-5", "3e-5", "1e-4", "3e-4"]}],
     "parallelism": 3,
+    "suspend": False,
     "earlyStopping": {"halving": {"firstStep": 20, "factor": 3, "minRuns": 3}},
     "objective": {"metric": "RewardMean"},
     "forks": {"max": 1},
@@ -45,6 +46,7 @@ CHANGES = {
     "spec.objective.metric": (GRID, "BestEvaluation"),
     "spec.forks.max": (GRID, 2),
     "spec.parallelism": (GRID, 2),
+    "spec.suspend": (GRID, True),
     "spec.earlyStopping.halving.firstStep": (GRID, 30),
     "spec.earlyStopping.halving.factor": (GRID, 2),
     "spec.earlyStopping.halving.minRuns": (GRID, 4),
@@ -70,6 +72,11 @@ async def play(spec):
             world._say(number, {"progress": {"step": 21, "rewardMean": reward, "best": best}})
     await world.settle()
     seen.append(world.status)
+    if "rates-002" in world.runs():
+        world.set_run(2, suspended=True)
+        await world.settle()
+        seen.append(world.status)
+        world.set_run(2, suspended=False)
     for number in (1, 2):
         world.save(number)
     await world.settle()

@@ -46,7 +46,11 @@ class ConditionType(StrEnum):
     COMPLETE = "Complete", "abnormal", "The work has ended well, as a Job's does; beside Finished."
     FAILED = "Failed", "abnormal", "The work has ended without its result; beside Finished."
     ADMITTED = "Admitted", "normal", "The queue has given the quota, or there is no queue."
-    SUSPENDED = "Suspended", "abnormal", "The run is suspended and its pods are gone."
+    SUSPENDED = (
+        "Suspended",
+        "abnormal",
+        "It is suspended and its pods are gone; of a sweep: those of all its runs.",
+    )
     AVAILABLE = "Available", "normal", "Of an endpoint: a server of what serves answers requests."
     PROGRESSING = (
         "Progressing",

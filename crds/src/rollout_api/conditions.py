@@ -89,6 +89,10 @@ class Reason(Explained):
         "The candidate misses a gate of `promotion.evaluations`, or could not be measured; what served before, if anything, goes on.",
         "Look at `status.revisions[].measured`; change the model or the bar. One that could not be measured is tried again without its Job and Deployment: delete both.",
     )
+    RUN_STARTED = "RunStarted", "Of a sweep: a run was made.", "Nothing."
+    RUN_STOPPED = "RunStopped", "Of a sweep: a run lost, and is suspended.", "Nothing."
+    RUN_FORKED = "RunForked", "Of a sweep: a fork of a winner takes a loser's place.", "Nothing."
+    RUN_ENDED = "RunEnded", "Of a sweep: a run is over.", "Read the message where it ended badly."
     DRAINING = "Draining", "Work is being handed back before pods go.", "Wait."
     SUSPENDED = "Suspended", "`spec.suspend` is true and the pods are gone.", "Set it to false."
     EVICTED = (
@@ -273,11 +277,7 @@ class Reason(Explained):
         "The object store does not answer or refuses.",
         "Check URI, credentials and network; the message holds the answer of the store.",
     )
-    COORDINATOR_UNREACHABLE = (
-        "CoordinatorUnreachable",
-        "The coordinator is silent.",
-        "Read its log.",
-    )
+    COORDINATOR_UNREACHABLE = "CoordinatorUnreachable", "No coordinator answers.", "Read its log."
     LEDGER_UNREACHABLE = (
         "LedgerUnreachable",
         "The database does not answer or refuses.",

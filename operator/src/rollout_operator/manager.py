@@ -227,8 +227,7 @@ class Manager:
 
     def _build_controllers(self) -> Mapping[str, Controller]:
         """One for each of our kinds."""
-        coordinators, calls = self._build_coordinators(), Calls()
-        observer = self._build_observer()
+        observer, coordinators, calls = self._build_observer(), self._build_coordinators(), Calls()
         runs = self._build_reconciler(observer, coordinators, calls)
         snapshots = self._build_snapshots(observer, coordinators, calls, runs)
         endpoints = EndpointController(
@@ -247,6 +246,7 @@ class Manager:
             store=self.store,
             queue=self.queue,
             send=runs.send_status,
+            poster=runs.poster,
             clocks=self.clocks,
         )
         made = {one.kind: one for one in (runs, snapshots, endpoints, sweeps)}

@@ -46,6 +46,7 @@ ELSEWHERE = {
         ),
         "endpoints",
     ),
+    **dict.fromkeys(("RunStarted", "RunStopped", "RunForked", "RunEnded"), "sweeps"),
     "CRDOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
     "RecordFormatUnknown": "records of another release",

@@ -71,8 +71,9 @@ class Client:
         )
 
     def _write(self, verb: str, place: tuple[str, str, str], act: Any) -> Body:
-        self.writes += 1
-        dies = self.writes == self.dies_at
+        tells = place[0] == "events"  # to die at one is to die between two other writes
+        self.writes += not tells
+        dies = not tells and self.writes == self.dies_at
         if dies and not self.after:
             raise Killed
         if (error := self.refuses.get(f"{verb} {place[2]}")) is not None:
@@ -105,7 +106,8 @@ class World:
         return self.now.isoformat()
 
     def _judge(self, write: Any) -> None:
-        if write.verb == "create" and write.who == OPERATOR and write.live is None:
+        is_new = write.verb == "create" and write.who == OPERATOR and write.live is None
+        if is_new and write.place[0] != "events":
             self.made.append(write.place[2])
 
     # -- the operator ------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class World:
         poster = Poster(client=client, instance="one", clocks=clocks)
         writer = StatusWriter(client=client, store=store, queue=queue, poster=poster, clocks=clocks)
         return SweepController(
-            client=client, store=store, queue=queue, send=writer.send, clocks=clocks
+            client=client, store=store, queue=queue, send=writer.send, poster=poster, clocks=clocks
         )
 
     # -- runs --------------------------------------------------------------------------------------------
@@ -200,6 +202,37 @@ class World:
         place = ("rolloutsnapshots", "ns", f"rates-f{number:03d}")
         if place in self.model.objects:
             self.model.merge("the run", place, {"status": status}, "status")
+
+    # -- suspension --------------------------------------------------------------------------------------
+
+    def suspend(self, *, lifted: bool = False) -> None:
+        """Somebody suspends the sweep, or lets it go on."""
+        self.model.merge(PERSON, PLACE, {"spec": {"suspend": not lifted}})
+
+    def set_run(self, number: int | str, *, suspended: bool) -> None:
+        """Somebody suspends a run by hand, or resumes it."""
+        self.model.merge(PERSON, self._place(number), {"spec": {"suspend": suspended}})
+
+    def rest(self) -> None:
+        """Pods of suspended runs go, those of others come."""
+        for name, live in self.runs().items():
+            is_suspended = live["spec"].get("suspend") is True
+            head = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "m"}
+            conditions = [
+                one
+                for one in live.get("status", {}).get("conditions", ())
+                if one["type"] != "Suspended"
+            ]
+            self._say(
+                name.removeprefix("rates-"), {"conditions": conditions + [head] * is_suspended}
+            )
+
+    def suspended(self) -> list[str]:
+        return [n for n, one in self.runs().items() if one["spec"].get("suspend") is True]
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and note of each event, in the order in which they were posted."""
+        return [(one["reason"], one["note"]) for _, one in self.model.of_kind("events")]
 
     # -- what is said ------------------------------------------------------------------------------------
 

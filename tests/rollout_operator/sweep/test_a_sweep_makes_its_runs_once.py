@@ -48,6 +48,7 @@ async def test_no_more_are_at_work_than_the_sweep_says():
     assert world.status["counts"] == {
         "waiting": 4,
         "running": 2,
+        "suspended": 0,
         "succeeded": 0,
         "stopped": 0,
         "failed": 0,

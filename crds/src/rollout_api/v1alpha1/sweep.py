@@ -127,7 +127,7 @@ def _immutable(field: str) -> Rule:
 
 
 class SweepSpec(ApiModel):
-    """What is wanted of the sweep; immutable but for `parallelism`."""
+    """What is wanted of the sweep; immutable but for `parallelism` and `suspend`."""
 
     rules: ClassVar[tuple[Rule, ...]] = tuple(
         map(_immutable, ("template", "parameters", "search", "objective", "earlyStopping", "forks"))
@@ -143,6 +143,8 @@ class SweepSpec(ApiModel):
     """What runs are compared by."""
     parallelism: int = Field(default=1, ge=1, le=RUNS_MAX)
     """Runs at work at a time. May be changed: fewer stops none that is at work."""
+    suspend: bool = False
+    """Make no runs, and suspend those at work: each saves itself and gives its devices back. May be changed: false lets those go on."""
     early_stopping: EarlyStopping | None = None
     """How losers are stopped before their end. Unset: every run goes to its end."""
     forks: Forks | None = None
@@ -178,6 +180,8 @@ class SweepRun(ApiModel):
     """UID of its RolloutRun. Unset: not made yet."""
     outcome: Literal["Succeeded", "Failed", "Stopped", "Deleted"] | None = None
     """How it ended. `Stopped`: it lost, and is suspended. `Deleted`: somebody deleted it; it is not made again."""
+    suspended: bool = False
+    """Of a run at work: it is suspended, with the sweep or by somebody, and goes on when that is lifted."""
     message: Message = ""
     """Why it failed or was stopped."""
     step: int | None = Field(default=None, ge=0)
@@ -196,7 +200,9 @@ class SweepCounts(ApiModel):
     waiting: int = Field(default=0, ge=0)
     """Runs that are not made yet."""
     running: int = Field(default=0, ge=0)
-    """Made, and not over."""
+    """Made, not over and not suspended."""
+    suspended: int = Field(default=0, ge=0)
+    """Made, not over and suspended: with the sweep, or by somebody."""
     succeeded: int = Field(default=0, ge=0)
     """Went to their end."""
     stopped: int = Field(default=0, ge=0)

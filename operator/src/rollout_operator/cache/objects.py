@@ -14,6 +14,7 @@ from rollout_api.names import (
     LABEL_RUN_UID,
     LABEL_SCHEDULE,
     LABEL_SWEEP_OUTCOME,
+    LABEL_SWEEP_SUSPENDED,
 )
 from rollout_operator.cache.facts import Document, Facts, References, read_facts
 from rollout_operator.controller.queue import Key
@@ -25,6 +26,7 @@ LABELS_KEPT = frozenset(
         LABEL_RUN_UID,
         LABEL_SCHEDULE,
         LABEL_SWEEP_OUTCOME,
+        LABEL_SWEEP_SUSPENDED,
         *tracked.LABELS,
     }
 )

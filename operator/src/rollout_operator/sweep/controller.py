@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +22,12 @@ from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import RUNS, SNAPSHOTS, Resource
 from rollout_operator.other_kinds import Send
 from rollout_operator.run.controller import FAILURES_TOLD_MAX, PEOPLE_MEND, gate_of
+from rollout_operator.run.events import Poster
 from rollout_operator.run.index.references import RUN
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.checks import CLUSTER
 from rollout_operator.sweep.model import RunOrder, SweepActs, SweepSeen, SweptRun
-from rollout_operator.sweep.observe import STOPPED, look
+from rollout_operator.sweep.observe import HELD, STOPPED, look
 from rollout_operator.sweep.plan import plan_acts
 from rollout_operator.sweep.render import build_run, build_snapshot, check_made
 from rollout_operator.sweep.status import plan_status
@@ -44,6 +46,7 @@ class SweepController:
     store: Store
     queue: KeyQueue
     send: Send
+    poster: Poster
     clocks: Clocks = CLOCKS
     kind: str = SWEEP
 
@@ -73,7 +76,16 @@ class SweepController:
     async def _act(self, seen: SweepSeen, acts: SweepActs) -> Blocked | None:
         """Losers first: they hold the devices that others wait for. Why a run could not be made, where one could not."""
         for run in acts.stops:
-            await self._stop(seen, run)
+            labels = {names.LABEL_SWEEP_OUTCOME: STOPPED, names.LABEL_SWEEP_SUSPENDED: None}
+            await self._set_suspended(seen, run, labels, suspended=True)
+        for run in acts.holds:
+            await self._set_suspended(
+                seen, run, {names.LABEL_SWEEP_SUSPENDED: HELD}, suspended=True
+            )
+        for run in acts.resumes:
+            await self._set_suspended(
+                seen, run, {names.LABEL_SWEEP_SUSPENDED: None}, suspended=False
+            )
         for fork in acts.saves:
             await self._create(build_snapshot(seen, fork), SNAPSHOTS, seen)
         for order in acts.makes:
@@ -100,26 +112,26 @@ class SweepController:
         log.info("made kind=%s name=%s/%s", resource.kind, seen.namespace, name)
         self.store.put_object(resource.kind, made)
 
-    async def _stop(self, seen: SweepSeen, run: SweptRun) -> None:
-        """As it was seen: one that has changed since is looked at again. The run saves itself, and stays."""
-        changes: dict[str, Any] = {
-            "metadata": {
-                "uid": run.uid,
-                "resourceVersion": str(run.version),
-                "labels": {names.LABEL_SWEEP_OUTCOME: STOPPED},
-            },
-            "spec": {"suspend": True},
-        }
+    async def _set_suspended(
+        self, seen: SweepSeen, run: SweptRun, labels: Mapping[str, str | None], *, suspended: bool
+    ) -> None:
+        """As it was seen: one that has changed since is looked at again. The labels, in the same write, say why."""
+        bound = {"uid": run.uid, "resourceVersion": str(run.version), "labels": dict(labels)}
+        changes: dict[str, Any] = {"metadata": bound, "spec": {"suspend": suspended}}
         answer = await self.client.merge(
             changes, RUNS, seen.namespace, run.name, manager=names.MANAGER_CHILDREN
         )
-        log.info("run stopped run=%s/%s sweep=%s", seen.namespace, run.name, seen.name)
+        done = "suspended" if suspended else "resumed"
+        log.info("run %s run=%s/%s sweep=%s", done, seen.namespace, run.name, seen.name)
         self.store.put_object(RUN, answer)
 
     async def _say(self, stored: Stored, gate: Blocked | None) -> float | None:
-        said = plan_status(replace(look(stored, self.store), gate=gate), self.clocks.now())
+        seen = replace(look(stored, self.store), gate=gate)
+        said = plan_status(seen, self.clocks.now())
         if said.status is not None:
             await self.send(stored, said.status)
+        for note in said.notes:  # after the status: what is not written down is not decided
+            await self.poster.post(seen, 0, note, SWEEP)
         return said.requeue_seconds
 
     async def _tell(self, stored: Stored, error: Exception) -> None:

@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 from rollout_api.v1alpha1.sweep import SweepSpec, SweepStatus
 from rollout_operator.controller.conditions import Status
-from rollout_operator.run.plan.model import Blocked
+from rollout_operator.run.plan.model import Blocked, EventSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptRun:
     """A RolloutRun with the name of one of the sweep's. ``mine``: the sweep controls it.
 
-    ``stopped``: the sweep has suspended it. ``value`` is finite, None where the run reports none. ``values``: what its spec
-    has at the sweep's parameters.
+    ``stopped``: the sweep has suspended it because it lost, ``held``: because the sweep is suspended. ``rests``: it is
+    suspended and its pods are gone. ``value`` is finite, None where the run reports none. ``values``: what its spec has at
+    the sweep's parameters.
     """
 
     name: str
@@ -26,6 +27,8 @@ class SweptRun:
     deleting: bool = False
     suspended: bool = False
     stopped: bool = False
+    held: bool = False
+    rests: bool = False
     outcome: Literal["Succeeded", "Failed"] | None = None
     message: str = ""
     step: int | None = None
@@ -84,17 +87,23 @@ class ForkOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepActs:
-    """What to do now, as the status that is written already has it. ``blocked``: why more is not done."""
+    """What to do now, as the status that is written already has it. ``blocked``: why more is not done.
+
+    ``stops``: losers. ``holds``, ``resumes``: runs that are suspended, and go on, with the sweep.
+    """
 
     saves: tuple[ForkOrder, ...] = ()
     makes: tuple[RunOrder, ...] = ()
     stops: tuple[SweptRun, ...] = ()
+    holds: tuple[SweptRun, ...] = ()
+    resumes: tuple[SweptRun, ...] = ()
     blocked: Blocked | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSaying:
-    """``status`` None writes nothing."""
+    """``status`` None writes nothing; ``notes`` are posted once it is written."""
 
     status: Status | None
     requeue_seconds: float | None
+    notes: tuple[EventSpec, ...] = ()

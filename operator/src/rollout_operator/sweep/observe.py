@@ -16,7 +16,12 @@ from pydantic import ValidationError
 
 from rollout_api.base import parse_real
 from rollout_api.checks.sweeps.sweep import check_form
-from rollout_api.names import LABEL_SWEEP_OUTCOME, sweep_fork_name, sweep_run_name
+from rollout_api.names import (
+    LABEL_SWEEP_OUTCOME,
+    LABEL_SWEEP_SUSPENDED,
+    sweep_fork_name,
+    sweep_run_name,
+)
 from rollout_api.problems import problems_from_validation
 from rollout_api.sweeps.points import count_points, plan_points
 from rollout_api.sweeps.settable import find_settable, read_text
@@ -34,7 +39,8 @@ log = logging.getLogger(__name__)
 SPECS_MAX = 256
 """Specs that are kept as they were read: a look at a sweep comes every few seconds."""
 STEP_MAX = 2**53
-STOPPED = "Stopped"
+STOPPED, HELD = "Stopped", "true"
+"""Values of the labels that say why a run of a sweep is suspended."""
 Metric = Literal["RewardMean", "BestEvaluation"]
 
 
@@ -158,6 +164,8 @@ def see_run(stored: Stored, sweep_uid: str, spec: SweepSpec) -> SweptRun:
         deleting=stored.deleting,
         suspended=document.get("suspend") is True,
         stopped=stored.labels().get(LABEL_SWEEP_OUTCOME) == STOPPED,
+        held=stored.labels().get(LABEL_SWEEP_SUSPENDED) == HELD,
+        rests=_holds(status, "Suspended"),
         outcome=outcome,
         message=message,
         step=_step(progress.get("step")),
@@ -196,6 +204,11 @@ def _step(value: Any) -> int | None:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _holds(status: Mapping[str, Any], kind: str) -> bool:
+    said = status.get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in said)
 
 
 def _outcome(

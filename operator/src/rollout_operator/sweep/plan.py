@@ -35,7 +35,9 @@ def plan_acts(seen: SweepSeen) -> SweepActs:
     spec, entries = seen.spec, seen.status.runs
     if spec is None:
         return SweepActs()
-    stops = tuple(_stops(entries, seen))
+    stops, resumes = tuple(_stops(entries, seen)), tuple(_resumes(entries, seen))
+    if spec.suspend:
+        return SweepActs(stops=stops, holds=tuple(_holds(entries, seen)))
     waiting = [one for one in entries if one.uid is None and one.outcome is None]
     taken = [one for one in waiting if one.name in seen.runs]
     wanted = [one for one in waiting if one.name not in seen.runs]
@@ -47,6 +49,7 @@ def plan_acts(seen: SweepSeen) -> SweepActs:
         saves=tuple(_saves(seen, forks)),
         makes=tuple(_order(one) for one in [*saved, *others][:MAKES_MAX]),
         stops=stops,
+        resumes=resumes,
         blocked=_foreign(seen, taken),
     )
 
@@ -117,6 +120,40 @@ def _stops(entries: Iterable[SweepRun], seen: SweepSeen) -> Iterator[SweptRun]:
             yield run
 
 
+def _holds(entries: Iterable[SweepRun], seen: SweepSeen) -> Iterator[SweptRun]:
+    """Runs that are to be suspended because the sweep is; those that somebody has suspended are left to him."""
+    for run in find_at_work(entries, seen):
+        if not run.suspended and run.name not in saving_for(entries, seen):
+            yield run
+
+
+def _resumes(entries: Iterable[SweepRun], seen: SweepSeen) -> Iterator[SweptRun]:
+    """Runs that were suspended with the sweep, and by nobody else."""
+    yield from (run for run in find_at_work(entries, seen) if run.held)
+
+
+def find_at_work(entries: Iterable[SweepRun], seen: SweepSeen) -> Iterator[SweptRun]:
+    """Runs that are made, not over, and neither deleted nor lost to the sweep."""
+    for one in entries:
+        run = seen.runs.get(one.name)
+        if run is None or one.outcome is not None or not run.mine or run.deleting:
+            continue
+        if run.outcome is None and one.uid in {None, run.uid}:
+            yield run
+
+
+def saving_for(entries: Iterable[SweepRun], seen: SweepSeen) -> dict[str, str]:
+    """Runs of which a snapshot is being made, by the fork that begins with it: a suspended run saves nothing more."""
+    found = {}
+    for one in entries:
+        snapshot = seen.snapshots.get(one.name)
+        if one.forked_from is None or one.uid or one.outcome or snapshot is None:
+            continue
+        if snapshot.mine and not snapshot.ready and not snapshot.failed:
+            found[snapshot.run] = one.name
+    return found
+
+
 def _foreign(seen: SweepSeen, taken: Iterable[SweepRun]) -> Blocked | None:
     """A run of somebody else that has the name of one that is to be made; one that is going is waited for."""
     for one in taken:
@@ -135,19 +172,23 @@ def _follow(entry: SweepRun, run: SweptRun | None, rule: HalvingRule | None) -> 
         return entry if entry.uid is None else _deleted(entry)
     step = entry.step if run.step is None else run.step
     value = entry.value if run.value is None else run.value
-    found = entry.model_copy(update={"uid": run.uid, "step": step, "value": value})
+    news = {"uid": run.uid, "step": step, "value": value, "suspended": run.suspended}
+    found = entry.model_copy(update=news)
     if run.stopped and run.suspended and run.outcome is None:
-        return found.model_copy(update={"outcome": "Stopped", "message": "it lost"})
+        return _over(found, "Stopped", "it lost")
     found = found if rule is None else _climb(found, run, rule)
     if run.outcome is not None:
         message = run.message[:WORDS_MAX] if run.outcome == "Failed" else ""
-        found = found.model_copy(update={"outcome": run.outcome, "message": message})
+        found = _over(found, run.outcome, message)
     return found
 
 
+def _over(entry: SweepRun, outcome: str, message: str) -> SweepRun:
+    return entry.model_copy(update={"outcome": outcome, "message": message, "suspended": False})
+
+
 def _deleted(entry: SweepRun) -> SweepRun:
-    words = "its RolloutRun was deleted, and not by the sweep"
-    return entry.model_copy(update={"outcome": "Deleted", "message": words})
+    return _over(entry, "Deleted", "its RolloutRun was deleted, and not by the sweep")
 
 
 def _climb(entry: SweepRun, run: SweptRun, rule: HalvingRule) -> SweepRun:
@@ -174,7 +215,7 @@ def _await_snapshot(entry: SweepRun, seen: SweepSeen) -> SweepRun:
         words = found.failed
     if not words:
         return entry
-    return entry.model_copy(update={"outcome": "Failed", "message": words[:WORDS_MAX]})
+    return _over(entry, "Failed", words[:WORDS_MAX])
 
 
 def _find_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> tuple[Loser, ...]:
@@ -184,7 +225,7 @@ def _find_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> tuple[Loser,
 
 def _stop(entry: SweepRun, lost: Loser) -> SweepRun:
     words = f"at step {lost.step} it was number {lost.place} of {lost.num_runs}, of which {lost.kept} go on"
-    return entry.model_copy(update={"outcome": "Stopped", "message": words})
+    return _over(entry, "Stopped", words)
 
 
 def _fork(

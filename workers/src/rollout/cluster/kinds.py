@@ -11,11 +11,15 @@ GROUP, VERSION = "rollout.dev", "v1alpha1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One of our kinds. ``words`` are what people may write for it, the plural resource name first."""
+    """One of our kinds. ``words`` are what people may write for it, the plural resource name first.
+
+    ``has_suspend``: ``spec.suspend`` saves what it has at work.
+    """
 
     name: str
     words: tuple[str, ...]
     has_scale: bool = False
+    has_suspend: bool = False
 
     @property
     def plural(self) -> str:
@@ -24,7 +28,10 @@ class Kind:
 
 
 RUN = Kind(
-    name="RolloutRun", words=("rolloutruns", "rolloutrun", "rrun", "run", "runs"), has_scale=True
+    name="RolloutRun",
+    words=("rolloutruns", "rolloutrun", "rrun", "run", "runs"),
+    has_scale=True,
+    has_suspend=True,
 )
 SNAPSHOT = Kind(
     name="RolloutSnapshot",
@@ -36,7 +43,9 @@ ENDPOINT = Kind(
     has_scale=True,
 )
 SWEEP = Kind(
-    name="RolloutSweep", words=("rolloutsweeps", "rolloutsweep", "rsweep", "sweep", "sweeps")
+    name="RolloutSweep",
+    words=("rolloutsweeps", "rolloutsweep", "rsweep", "sweep", "sweeps"),
+    has_suspend=True,
 )
 KINDS = (RUN, SNAPSHOT, ENDPOINT, SWEEP)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rollout.cluster.kinds import RUN, SWEEP
 from rollout.cluster.objects import Object, select_pods
 from rollout.cluster.stuck import event_time
+from rollout.cluster.sweeps import sweep_rows
 from rollout_api import names
 
 if TYPE_CHECKING:
@@ -22,8 +24,24 @@ def read_pods(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
 
 
 def read_events(cluster: Cluster, found: Object, pods: Sequence[Object]) -> list[dict[str, Any]]:
-    """Events about the object, its workloads and its pods, oldest first."""
+    """Events about the object, its workloads and its pods, oldest first; of a sweep also those about its runs."""
+    if found.get("kind") == SWEEP.name:
+        return _events_of_sweep(cluster, found)
     run = found["metadata"]["name"]
     workloads = [names.workload_name(run, role) for role in ROLES]
     about = {run, *workloads, *(pod["metadata"]["name"] for pod in pods)}
     return sorted(cluster.events(sorted(about)), key=event_time)
+
+
+def _events_of_sweep(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
+    """A run may have the sweep's name, and is another object."""
+    about = {(RUN.name, one.name) for one in sweep_rows(found)}
+    about.add((SWEEP.name, found["metadata"]["name"]))
+    told = cluster.events(sorted({name for _, name in about}))
+    mine = [one for one in told if _regarded(one) in about]
+    return sorted(mine, key=event_time)
+
+
+def _regarded(event: Object) -> tuple[str, str]:
+    one = event.get("involvedObject") or {}
+    return str(one.get("kind", "")), str(one.get("name", ""))

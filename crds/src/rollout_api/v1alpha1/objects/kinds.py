@@ -116,6 +116,7 @@ KINDS: tuple[Kind, ...] = (
             Column("Best", ".status.best.name"),
             Column("Value", ".status.best.value"),
             Column("Waiting", ".status.counts.waiting", "integer", wide=True),
+            Column("Suspended", ".status.counts.suspended", "integer", wide=True),
             Column("Failed", ".status.counts.failed", "integer", wide=True),
             Column("Metric", ".spec.objective.metric", wide=True),
             _AGE,

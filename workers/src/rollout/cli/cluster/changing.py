@@ -66,7 +66,7 @@ def suspend(
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Save a run's state and give its pods back."""
+    """Save a run's state and give its pods back; of a sweep: of all its runs, and no more are made."""
     _set_suspended(name, context, namespace, output, suspended=True)
 
 
@@ -77,7 +77,7 @@ def resume(
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Let a suspended run go on, as a new run attempt."""
+    """Let a suspended run go on, as a new run attempt; of a sweep: those that were suspended with it."""
     _set_suspended(name, context, namespace, output, suspended=False)
 
 
@@ -132,9 +132,12 @@ def _set_suspended(
     from rollout.errors import SpecError
 
     reference = parse_reference(name)
+    told = (
+        reference.name if reference.kind is RUN else f"{reference.kind.words[-2]}/{reference.name}"
+    )
     word = "suspend" if suspended else "resume"
-    if reference.kind is not RUN:
-        raise SpecError(f"{reference}: only runs can be suspended and resumed")
+    if not reference.kind.has_suspend:
+        raise SpecError(f"{reference}: only runs and sweeps can be suspended and resumed")
     cluster = open_cluster(context, namespace)
     before = cluster.get(reference)
     if bool(before["spec"].get("suspend")) == suspended:
@@ -144,7 +147,7 @@ def _set_suspended(
         print_json(after)
         return
     wanted = "Suspended" if suspended else "Ready"
-    print_line(f"{reference}: {word} asked for; next: rollout wait {reference.name} --for {wanted}")
+    print_line(f"{reference}: {word} asked for; next: rollout wait {told} --for {wanted}")
 
 
 def _read(file: str, sets: list[str]) -> list[Document]:

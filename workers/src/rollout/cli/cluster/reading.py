@@ -1,4 +1,4 @@
-"""``rollout get``, ``describe``, ``events`` and ``top``: what a cluster says of runs, snapshots and endpoints."""
+"""``rollout get``, ``describe``, ``events`` and ``top``: what a cluster says of its objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ PROGRESS = (
 
 
 def get(
-    what: Annotated[str, typer.Argument(help="run, snapshot, endpoint, or KIND/NAME.")] = "run",
+    what: Annotated[
+        str, typer.Argument(help="run, snapshot, endpoint, sweep, or KIND/NAME.")
+    ] = "run",
     *,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Of every namespace that may be read.")
@@ -45,7 +47,7 @@ def get(
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """List runs, snapshots or endpoints of a cluster, or show one of them."""
+    """List runs, snapshots, endpoints or sweeps of a cluster, or show one of them."""
     from rollout.cluster.kinds import parse_kind, parse_reference
     from rollout.cluster.objects import columns, dig, row
 
@@ -78,7 +80,7 @@ def describe(
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """One object: its conditions, how far it is, its pods, and what happened last."""
+    """One object: its conditions, how far it is, its pods, and what happened last; of a sweep its runs."""
     from rollout.cluster.kinds import parse_reference
     from rollout.cluster.objects import pod_state
     from rollout.cluster.reading import read_events, read_pods
@@ -94,6 +96,7 @@ def describe(
     print_line(f"{reference} in {cluster.namespace} ({cluster.context})")
     print_conditions(found)
     print_progress(found)
+    _print_swept(found)
     print_pods([pod_state(pod) for pod in pods])
     print_events(events[-10:])
 
@@ -127,17 +130,20 @@ def top(
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """How far a run is, and what its pods use of CPU and memory (from metrics-server, where there is one)."""
+    """How far a run is, and what its pods use of CPU and memory (from metrics-server, where there is one); of a sweep: its runs."""
     from rollout.cluster.kinds import parse_reference
 
     cluster = open_cluster(context, namespace)
     found = cluster.get(parse_reference(name))
     usage, why = _usage(cluster, found)
     if output is OutputFormat.json:
-        print_json({"progress": found.get("status", {}).get("progress"), "pods": usage, "why": why})
+        status = found.get("status", {})
+        told = {"progress": status.get("progress"), "pods": usage, "why": why}
+        print_json(told | ({"runs": status["runs"]} if "runs" in status else {}))
         return
     print_line(name)
     print_progress(found)
+    _print_swept(found)
     if usage:
         print_table(("POD", "CONTAINER", "CPU", "MEMORY"), _usage_rows(usage))
     else:
@@ -206,12 +212,27 @@ def print_events(told: Iterable[Object]) -> None:
         print_table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows)
 
 
+def _print_swept(found: Object) -> None:
+    from rollout.cluster.sweeps import run_cells, run_columns, sweep_rows
+
+    if rows := sweep_rows(found):
+        print_line()
+        print_table(run_columns(found), map(run_cells, rows))
+
+
 def _usage(cluster: Cluster, found: Object) -> tuple[list[dict[str, Any]], str]:
+    from rollout.cluster.kinds import SWEEP
     from rollout.cluster.objects import select_pods
+    from rollout.cluster.sweeps import select_swept_pods, sweep_rows
     from rollout.errors import KubeError, ObjectNotFound
 
+    selector = select_pods(found["metadata"]["uid"])
+    if found.get("kind") == SWEEP.name:
+        selector = select_swept_pods(sweep_rows(found))
+    if not selector:
+        return [], "no run of it is at work"
     try:
-        return cluster.pod_usage(select_pods(found["metadata"]["uid"])), ""
+        return cluster.pod_usage(selector), ""
     except ObjectNotFound:
         return [], "what they use is not known: the cluster has no metrics-server"
     except KubeError as error:
