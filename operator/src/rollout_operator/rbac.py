@@ -340,10 +340,10 @@ COORDINATOR_RULES: tuple[Rule, ...] = (
 CONSOLE_RULES: tuple[Rule, ...] = (
     Rule(
         group="rollout.dev",
-        resources=("rolloutruns", "rolloutendpoints", "rolloutsnapshots"),
+        resources=("rolloutruns", "rolloutendpoints", "rolloutsnapshots", "rolloutsweeps"),
         verbs=("get", "list"),
         scope="console",
-        why="runs, endpoints and snapshots, for those who may see them",
+        why="runs, endpoints, snapshots and sweeps, for those who may see them",
     ),
     Rule(
         group="",

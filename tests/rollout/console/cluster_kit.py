@@ -31,7 +31,7 @@ def rights(namespace: str, *said: str) -> set[Right]:
     return {(verb, resource, namespace) for verb, resource in pairs}
 
 
-OURS = ("rolloutruns", "rolloutendpoints", "rolloutsnapshots")
+OURS = ("rolloutruns", "rolloutendpoints", "rolloutsnapshots", "rolloutsweeps")
 VIEWS = (
     *(f"{verb} {plural}" for plural in OURS for verb in ("get", "list")),
     *("list pods", "list events"),
@@ -88,6 +88,7 @@ class ModelApiServer:
     runs: list[dict[str, Any]] = field(default_factory=list)
     endpoints: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+    sweeps: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     calls: list[tuple[str, str, str]] = field(default_factory=list)

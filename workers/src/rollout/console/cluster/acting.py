@@ -1,4 +1,4 @@
-"""What a viewer may change from a page: suspend a run and let it go on, take an endpoint back and let it follow its spec again.
+"""What a viewer may change from a page: suspend a run or a sweep and let it go on, take an endpoint back and let it follow its spec again.
 
 Done with the viewer's own token, as ``rollout suspend``, ``resume`` and ``endpoint rollback`` do it: the console's account writes nothing.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rollout.cluster.kinds import ENDPOINT, RUN, Kind, Reference
+from rollout.cluster.kinds import ENDPOINT, RUN, SWEEP, Kind, Reference
 from rollout.cluster.objects import find_rollback
 from rollout.console.asking import reading
 from rollout.console.cluster.door import TOKEN, require
@@ -30,6 +30,18 @@ async def suspend(request: web.Request) -> web.Response:
 async def resume(request: web.Request) -> web.Response:
     """Let a suspended run go on, as a new run attempt."""
     return await change(request, RUN, "run", {"spec": {"suspend": False}})
+
+
+@routes.post("/sweeps/{namespace}/{sweep}/suspend")
+async def suspend_sweep(request: web.Request) -> web.Response:
+    """Make no more runs of a sweep, and suspend those at work."""
+    return await change(request, SWEEP, "sweep", {"spec": {"suspend": True}})
+
+
+@routes.post("/sweeps/{namespace}/{sweep}/resume")
+async def resume_sweep(request: web.Request) -> web.Response:
+    """Let a suspended sweep go on, and the runs that were suspended with it."""
+    return await change(request, SWEEP, "sweep", {"spec": {"suspend": False}})
 
 
 @routes.post("/endpoints/{namespace}/{endpoint}/rollback")

@@ -1,4 +1,4 @@
-"""What lists show of runs, endpoints and snapshots. Pure: objects in, lines out."""
+"""What lists show of runs, endpoints, snapshots and sweeps. Pure: objects in, lines out."""
 
 from __future__ import annotations
 
@@ -60,6 +60,22 @@ class SnapshotLine:
     created_at: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLine:
+    """One sweep in a list. ``over``: runs that have ended, however; ``best`` is empty before one has a value."""
+
+    namespace: str
+    name: str
+    state: str
+    reason: str
+    total: int | None
+    at_work: int
+    over: int
+    best: str
+    value: float | None
+    created_at: float | None
+
+
 def run_line(run: Object) -> ClusterRunLine:
     """What a list shows of a run's object."""
     reward = dig(run, "status.progress.rewardMean")
@@ -105,6 +121,23 @@ def snapshot_line(snapshot: Object) -> SnapshotLine:
         size_bytes=dig(snapshot, "status.sizeBytes"),
         grade=str(dig(snapshot, "status.grade") or ""),
         created_at=made_at(snapshot),
+    )
+
+
+def sweep_line(sweep: Object) -> SweepLine:
+    """What a list shows of a sweep's object."""
+    value, counts = dig(sweep, "status.best.value"), dig(sweep, "status.counts") or {}
+    return SweepLine(
+        namespace=dig(sweep, "metadata.namespace") or "",
+        name=dig(sweep, "metadata.name") or "",
+        state=state_of(sweep),
+        reason=str(condition(sweep, "Ready").get("reason") or ""),
+        total=dig(sweep, "status.total"),
+        at_work=counts.get("running", 0) + counts.get("suspended", 0),
+        over=sum(counts.get(one, 0) for one in ("succeeded", "stopped", "failed", "deleted")),
+        best=str(dig(sweep, "status.best.name") or ""),
+        value=None if value is None else float(value),
+        created_at=made_at(sweep),
     )
 
 

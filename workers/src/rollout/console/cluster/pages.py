@@ -1,4 +1,4 @@
-"""The pages: objects that a viewer may list, one run, one endpoint, and a stream that says when a run has moved."""
+"""The pages: objects that a viewer may list, one run, one endpoint, one sweep, and a stream that says when one has moved."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from rollout.cluster.kinds import ENDPOINT, RUN, SNAPSHOT, Kind, Reference
+from rollout.cluster.kinds import ENDPOINT, RUN, SNAPSHOT, SWEEP, Kind, Reference
 from rollout.console import live
 from rollout.console.asking import answer, choice_of, page_of, reading, word_of
 from rollout.console.cluster.door import REVIEWS, TOKEN, VIEWER, identify, may, require
-from rollout.console.cluster.lines import endpoint_line, run_line, snapshot_line
+from rollout.console.cluster.lines import endpoint_line, run_line, snapshot_line, sweep_line
 from rollout.console.cluster.listed import ObjectList, cut, permitted
 from rollout.console.cluster.reviews import changes, lists, lists_kind, reads_inside, reads_one
 from rollout.console.cluster.run_view import read_endpoint, read_run
+from rollout.console.cluster.sweep_view import read_sweep
 from rollout.console.render import render
 
 if TYPE_CHECKING:
     from rollout.cluster.client import Cluster
 
-SHAPES = {RUN: run_line, ENDPOINT: endpoint_line, SNAPSHOT: snapshot_line}
+SHAPES = {RUN: run_line, ENDPOINT: endpoint_line, SNAPSHOT: snapshot_line, SWEEP: sweep_line}
 """The kinds that are listed, and what a list shows of each."""
 LISTS: web.AppKey[Mapping[Kind, ObjectList[Any]]] = web.AppKey("lists")
 CLUSTER: web.AppKey[Cluster] = web.AppKey("cluster")
 NAMESPACES: web.AppKey[tuple[str, ...]] = web.AppKey("namespaces")
 """What the console looks at; empty: everything."""
 FOLLOW_SECONDS = 5.0
-"""How often the API server is asked whether a run has moved, for each page that is kept live."""
+"""How often the API server is asked whether an object has moved, for each page that is kept live."""
 FOLLOWERS_MAX = 64
 
 routes = web.RouteTableDef()
@@ -50,6 +51,12 @@ async def show_endpoints(request: web.Request) -> web.Response:
 async def show_snapshots(request: web.Request) -> web.Response:
     """The snapshots that the viewer may list."""
     return await show_list(request, SNAPSHOT, "cluster/snapshots.html")
+
+
+@routes.get("/sweeps")
+async def show_sweeps(request: web.Request) -> web.Response:
+    """The sweeps that the viewer may list."""
+    return await show_list(request, SWEEP, "cluster/sweeps.html")
 
 
 async def show_list(request: web.Request, kind: Kind, template: str) -> web.Response:
@@ -115,16 +122,42 @@ async def show_endpoint(request: web.Request) -> web.Response:
     return await answer(request, make)
 
 
+@routes.get("/sweeps/{namespace}/{sweep}")
+async def show_sweep(request: web.Request) -> web.Response:
+    """How one sweep stands, with all its runs."""
+    cluster, name = await object_of(request, SWEEP, "sweep")
+    with_events = await may(request, lists("events", cluster.namespace))
+    acts = await may(request, changes(SWEEP, cluster.namespace, name))
+    viewer = request[VIEWER].name
+
+    def make() -> str:
+        found = read_sweep(cluster, name, with_events=with_events)
+        return render("cluster/sweep.html", found=found, acts=acts, viewer=viewer)
+
+    return await answer(request, make)
+
+
 @routes.get("/runs/{namespace}/{run}/live")
-async def follow(request: web.Request) -> web.StreamResponse:
-    """A line whenever the run's object has changed (server-sent events), as long as the viewer may read it."""
-    cluster, name = await run_of(request)
-    right = reads_one(RUN, cluster.namespace, name)
+async def follow_run(request: web.Request) -> web.StreamResponse:
+    """A line whenever the run has moved."""
+    return await follow(request, RUN, "run")
+
+
+@routes.get("/sweeps/{namespace}/{sweep}/live")
+async def follow_sweep(request: web.Request) -> web.StreamResponse:
+    """A line whenever the sweep has moved."""
+    return await follow(request, SWEEP, "sweep")
+
+
+async def follow(request: web.Request, kind: Kind, part: str) -> web.StreamResponse:
+    """A line whenever the object has changed (server-sent events), as long as the viewer may read it."""
+    cluster, name = await object_of(request, kind, part)
+    right = reads_one(kind, cluster.namespace, name)
 
     async def read_mark() -> tuple[int, str] | None:
         if await identify(request, request[TOKEN]) is None or not await may(request, right):
             return None
-        found = await reading(request, lambda: cluster.get(Reference(kind=RUN, name=name)))
+        found = await reading(request, lambda: cluster.get(Reference(kind=kind, name=name)))
         meta = found["metadata"]
         return meta.get("generation", 0), meta.get("resourceVersion", "")
 

@@ -70,7 +70,7 @@ def lists_kind(kind: Kind, namespace: str) -> Right:
 
 
 def changes(kind: Kind, namespace: str, name: str) -> Right:
-    """To suspend a run, or to take an endpoint back."""
+    """To suspend a run or a sweep, or to take an endpoint back."""
     return Right(verb="patch", resource=kind.plural, namespace=namespace, name=name)
 
 

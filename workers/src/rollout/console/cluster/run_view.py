@@ -103,7 +103,7 @@ def read_endpoint(cluster: Cluster, name: str, now: datetime) -> ClusterEndpoint
         held=str(dig(found, "spec.rollbackTo") or ""),
         columns=REVISION_COLUMNS,
         revisions=tuple(map(tuple, revision_rows(found, now))),
-        conditions=tuple(map(_condition, dig(found, "status.conditions") or ())),
+        conditions=tuple(map(condition_row, dig(found, "status.conditions") or ())),
     )
 
 
@@ -140,9 +140,9 @@ def describe_run(
         suspended=bool(dig(found, "spec.suspend")),
         numbers=tuple((words, progress[key]) for words, key in NUMBERS if key in progress),
         snapshots=tuple(_snapshots(found)),
-        conditions=tuple(map(_condition, dig(found, "status.conditions") or ())),
+        conditions=tuple(map(condition_row, dig(found, "status.conditions") or ())),
         pods=states,
-        events=None if events is None else tuple(map(_event, list(events)[-EVENTS_MAX:][::-1])),
+        events=None if events is None else tuple(map(event_row, list(events)[-EVENTS_MAX:][::-1])),
         causes=causes,
     )
 
@@ -155,7 +155,8 @@ def _snapshots(found: Object) -> list[tuple[str, str, int]]:
     return [(words, str(one["name"]), int(one["step"])) for words, one in kept if one]
 
 
-def _condition(one: Object) -> ConditionRow:
+def condition_row(one: Object) -> ConditionRow:
+    """A condition as a page shows it."""
     return ConditionRow(
         type=str(one.get("type", "")),
         status=str(one.get("status", "")),
@@ -165,7 +166,8 @@ def _condition(one: Object) -> ConditionRow:
     )
 
 
-def _event(one: Object) -> EventRow:
+def event_row(one: Object) -> EventRow:
+    """An event as a page shows it."""
     about = one.get("involvedObject") or {}
     return EventRow(
         at=_moment(event_time(one)),
