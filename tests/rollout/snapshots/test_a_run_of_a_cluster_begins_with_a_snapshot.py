@@ -15,7 +15,7 @@ from rollout.runs.run_dir import RunDir
 from rollout.runs.snapshots.beginning import begin_with_snapshot
 from rollout.runs.snapshots.creating import create_snapshot
 from rollout.snapshots.signing import open_signer
-from rollout_api.worker import RestoreOrder, WorkerConfig
+from rollout_api.worker import Layout, RestoreOrder, WorkerConfig
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -141,6 +141,68 @@ def test_a_run_that_has_begun_with_its_model_is_not_begun_again(another):
     shutil.rmtree(Path(another.layout.run_dir) / "bucket" / "uid-2" / "snapshots")
     with pytest.raises(SnapshotRefused, match="has begun without the snapshot"):
         begin_with_snapshot(another)
+
+
+@pytest.fixture
+def own(saved, tmp_path):
+    """The run that the snapshot is of, which has ended, in a place of its own; it is to go back."""
+    folder, _, config = saved
+    shutil.copytree(folder / "bucket", tmp_path / "bucket")
+    was = Path(config.layout.run_dir)
+    shutil.copytree(was, tmp_path / "run", ignore=shutil.ignore_patterns("*.sock"))
+    layout = config.layout.model_dump_json().replace(str(was), str(tmp_path / "run"))
+    storage = config.spec.storage.model_copy(update={"uri": (tmp_path / "bucket").as_uri()})
+    place = str(tmp_path / "bucket" / config.run.uid)
+    return config.model_copy(
+        update={
+            "layout": Layout.model_validate_json(layout),
+            "spec": config.spec.model_copy(update={"storage": storage}),
+            "restore": config.restore.model_copy(update={"place": place}),
+        }
+    )
+
+
+def lineage_of(config):
+    with open_reader(
+        config.spec.storage, Path(config.layout.ledger_path), config.run.uid
+    ) as ledger:
+        state = ledger.state()
+    return state.lineage, state.head.step
+
+
+def test_a_run_that_is_named_one_of_its_own_goes_back_to_it_once(own):
+    assert lineage_of(own) == (0, 4)
+    told = begin_with_snapshot(own)
+    assert (lineage_of(own), told.threads, told.resolved.grade) == ((1, 2), own.threads, "Exact")
+    gone = own.restore.model_copy(update={"place": "file:///nowhere/uid-1"})
+    begin_with_snapshot(own.model_copy(update={"restore": gone}))
+    assert lineage_of(own) == (1, 2)
+
+
+def test_killed_before_it_was_written_down_that_it_has_gone_back_it_goes_back_again(
+    own, monkeypatch
+):
+    """No step is taken before it is written down, so that nothing is lost by the second time."""
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rollout.runs.snapshots.beginning._write", die)
+        with pytest.raises(KeyboardInterrupt):
+            begin_with_snapshot(own)
+    begin_with_snapshot(own)
+    assert lineage_of(own) == (2, 2)
+
+
+def test_a_run_that_began_with_a_snapshot_takes_no_other_runs_after_that(another, saved):
+    told = begin_with_snapshot(another)
+    named = Path(another.spec.storage.uri.removeprefix("file://")) / "uid-2"
+    begun = next(named.rglob("begun.json"))
+    begun.write_text(begun.read_text().replace(another.restore.snapshot, "0" * 64))
+    with pytest.raises(SnapshotRefused, match=r"has begun with snapshot 0{64}.*goes back to its"):
+        begin_with_snapshot(another)
+    assert ledger_of(told) == (2, "exact")
 
 
 def test_without_an_order_nothing_is_done(another):

@@ -1,5 +1,8 @@
 """A run that names a RolloutSnapshot waits for it, takes it from its own namespace's bucket only, and is told what it is."""
 
+import json
+from dataclasses import replace
+
 import pytest
 from worlds import SPEC, build_inputs
 
@@ -7,7 +10,12 @@ from rollout_api.v1alpha1.pods.allowed import Allowed
 from rollout_api.worker import RestoreOrder, WorkerOrder
 from rollout_operator.controller.queue import Key
 from rollout_operator.run.index.store import RunStore
-from rollout_operator.run.plan.preconditions.restoring import check_restore, find_source
+from rollout_operator.run.plan.preconditions.restoring import (
+    OWN_VOLUME,
+    check_restore,
+    find_source,
+    told_before,
+)
 from rollout_operator.run.plan.preconditions.upstreams import Readable
 from rollout_operator.run.render.order import build_order
 
@@ -87,9 +95,32 @@ def test_what_is_not_there_or_not_to_be_read_holds_the_run_back_and_says_why(sai
     assert "best" in gate.message
 
 
-def test_the_pods_are_told_what_and_whom_to_believe():
-    from dataclasses import replace
+def test_what_lies_on_its_own_volume_is_read_by_the_run_alone():
+    """Another run mounts no volume but its own."""
+    there = status(location={"volume": {"claimName": "claim-1", "path": "objects/m"}})
+    source = find_source("best", there, replace(READABLE, volume="claim-1"))
+    assert (source.state, source.id, source.place) == ("Taken", ID, OWN_VOLUME)
+    for readable in (READABLE, replace(READABLE, volume="claim-2")):
+        assert find_source("best", there, readable).state == "Volume"
+    nowhere = find_source("best", status(location=None), replace(READABLE, volume="claim-1"))
+    assert nowhere.state == "Volume"
 
+
+def test_a_run_that_was_told_of_it_goes_on_when_its_object_is_gone():
+    """It has begun with it, and needs it no more; one that names another waits for that."""
+    wish = {"restoreFrom": {"snapshotRef": {"name": "best"}}}
+    restore = {"snapshot": ID, "place": PLACE, "trusted": []}
+    order = json.dumps({"spec": wish, "restore": restore})
+    gone = find_source("best", None, READABLE)
+    kept = told_before(gone, order, wish)
+    assert (kept.state, kept.id, kept.place) == ("Taken", ID, PLACE)
+    another = {"restoreFrom": {"snapshotRef": {"name": "other"}}}
+    assert told_before(gone, order, another) is gone
+    assert told_before(gone, json.dumps({"spec": wish}), wish) is gone
+    assert told_before(gone, None, wish) is gone
+
+
+def test_the_pods_are_told_what_and_whom_to_believe():
     order = RestoreOrder(snapshot=ID, place=PLACE, trusted=("ed25519:" + "0" * 64,))
     told = build_order(replace(build_inputs(), restore=order))
     assert WorkerOrder.model_validate_json(told.model_dump_json()).restore == order

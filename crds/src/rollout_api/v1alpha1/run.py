@@ -105,7 +105,8 @@ class RolloutRunSpec(OneOf):
     numerics: Numerics = filled(default_factory=Numerics)
     """What is claimed about equality; immutable."""
     restore_from: RestoreFrom | None = None
-    """Begin with a snapshot of another run of the namespace. Unset: start from `model`."""
+    """Begin with a snapshot of another run of the namespace; in a run that has begun and is suspended, go back to one of its own
+    when it is resumed, once. Unset: start from `model`."""
     suspend: bool = False
     """Save, stop and give the devices back; false goes on from there."""
     runtime_ref: RuntimeRef | None = None

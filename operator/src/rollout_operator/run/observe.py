@@ -44,11 +44,13 @@ from rollout_operator.run.plan.preconditions.checks import (
 )
 from rollout_operator.run.plan.preconditions.moved import check_moved
 from rollout_operator.run.plan.preconditions.restoring import (
+    LOST,
     RestoreSource,
     check_restore,
     find_source,
     foreign_signers,
     source_at,
+    told_before,
 )
 from rollout_operator.run.plan.preconditions.storage import (
     access_mode,
@@ -66,6 +68,7 @@ from rollout_operator.run.plan.preconditions.upstreams import (
 from rollout_operator.run.plan.settled import settled_digest
 from rollout_operator.run.queue.asking import Asker
 from rollout_operator.run.render.inputs import Inputs, Platform
+from rollout_operator.run.render.volumes import claim_name
 from rollout_operator.run.surroundings import (
     Version,
     find_missing,
@@ -172,7 +175,7 @@ class Observer:
         classes = await self._cluster.classes() if needs_volume(spec) else None
         drivers = await self._cluster.drivers() if classes else frozenset()
         quota = observed.quota
-        source = self._restored(observed, json.loads(stored.spec))
+        source = await self._restored(observed, json.loads(stored.spec))
         return replace(
             self._inputs(observed),
             spec=spec,
@@ -270,7 +273,7 @@ class Observer:
             self.client, observed.runtime, observed.namespace, spec
         )
         gate = gate or check_upstreams(self._upstreams(observed, stored, spec))
-        source = self._restored(observed, spec)
+        source = await self._restored(observed, spec)
         gate = gate or (check_restore(source) if source is not None else None)
         if gate is None:
             gate = await find_missing(self.client, stored.key.namespace, spec)
@@ -287,7 +290,7 @@ class Observer:
     ) -> tuple[Upstream, ...]:
         return keep_own(find_upstreams(self.store, stored.key, spec), readable_by(observed))
 
-    def _restored(self, observed: Observed, spec: Mapping[str, Any]) -> RestoreSource | None:
+    async def _restored(self, observed: Observed, spec: Mapping[str, Any]) -> RestoreSource | None:
         """The snapshot that the run begins with; None for one that begins with its model."""
         given = observed.spec.restore_from if observed.spec is not None else None
         if given is not None and given.object is not None:
@@ -298,16 +301,23 @@ class Observer:
         found = self.store.find(Key(namespace=observed.namespace, name=name, kind=SNAPSHOT))
         status = None if found is None else found.read_status()
         deleting = found is not None and found.deleting
-        return find_source(name, status, readable_by(observed), deleting=deleting)
+        source = find_source(name, status, readable_by(observed), deleting=deleting)
+        if source.state not in LOST:
+            return source
+        return told_before(source, await self._order_before(observed), spec)
 
     async def _moved(self, observed: Observed, spec: Mapping[str, Any]) -> Blocked | None:
         """A spec of which the attempt before had more than the API server keeps today."""
+        order = await self._order_before(observed)
+        return None if order is None else check_moved(order, spec)
+
+    async def _order_before(self, observed: Observed) -> str | None:
+        """What the attempt before was told (JSON); None for the first."""
         before = next(iter(records(observed)), None)
         if before is None:
             return None
         live = await self.client.get(CONFIG_MAPS, observed.namespace, before.name)
-        record = read_record(live, self.keyring())
-        return check_moved(record.config_map["data"][ORDER_FILE], spec)
+        return read_record(live, self.keyring()).config_map["data"][ORDER_FILE]
 
 
 def readable_by(observed: Observed) -> Readable:
@@ -318,6 +328,7 @@ def readable_by(observed: Observed) -> Readable:
         namespace=observed.namespace,
         roots=tuple(one.uri for one in storages if one is not None and one.uri is not None),
         lists=observed.runtime.allowed or Allowed(),
+        volume=claim_name(observed.name, observed.uid),
     )
 
 

@@ -73,12 +73,37 @@ def suspend(
 def resume(
     name: ObjectArgument,
     *,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Go back to this snapshot of the run first: a RolloutSnapshot's name."
+        ),
+    ] = None,
     context: ContextOption = None,
     namespace: NamespaceOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Let a suspended run go on, as a new run attempt; of a sweep: those that were suspended with it."""
-    _set_suspended(name, context, namespace, output, suspended=False)
+    """Let a suspended run go on where it stood, or from an earlier snapshot of its own; of a sweep: what was suspended with it."""
+    if snapshot is None:
+        _set_suspended(name, context, namespace, output, suspended=False)
+        return
+    from rollout.cluster.kinds import RUN, SNAPSHOT, Reference, parse_reference
+    from rollout.cluster.returning import find_return
+    from rollout.errors import SpecError
+
+    reference = parse_reference(name)
+    if reference.kind is not RUN:
+        raise SpecError(f"{reference}: only runs go back to a snapshot")
+    cluster = open_cluster(context, namespace)
+    wanted = Reference(kind=SNAPSHOT, name=snapshot.removeprefix("snapshot/"))
+    change = find_return(cluster.get(reference), cluster.get(wanted))
+    after = cluster.patch(reference, change)
+    if output is OutputFormat.json:
+        print_json(after)
+        return
+    print_line(
+        f"{reference}: goes back to {wanted.name}; next: rollout wait {reference.name} --for Ready"
+    )
 
 
 def scale(

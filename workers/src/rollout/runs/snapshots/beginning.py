@@ -1,7 +1,8 @@
-"""A run of a cluster that begins with a snapshot: what its order says, done once, in the coordinator's pod.
+"""A run of a cluster that begins with a snapshot, or goes back to its own: an order, carried out once in the coordinator's pod.
 
-What the processes are told (threads, grade) is written down beside the run's objects before its ledger begins: a
-coordinator that comes back tells the same, and needs the snapshot no more. Killed on the way, the next life does it again.
+What the processes are told (threads, grade) is written down beside the run's objects: before its ledger begins, and after it
+has gone back. A coordinator that comes back tells the same, and needs the snapshot no more. Killed on the way, the next
+life does it again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rollout.runs.snapshots.restoring import (
     restore_into,
     tell,
 )
+from rollout.runs.snapshots.returning import return_to
 from rollout.snapshots.place import FOLDER
 from rollout_api.worker import RestoreOrder, WorkerConfig
 
@@ -38,7 +40,7 @@ BEGUN_BYTES_MAX = 64 << 10
 
 
 class Begun(Record, frozen=True, kw_only=True):
-    """What the processes of a run that began with a snapshot are told."""
+    """What the processes of a run that began with a snapshot are told. ``snapshot``: the one that it last began or went back with."""
 
     snapshot: str
     threads: int
@@ -46,14 +48,14 @@ class Begun(Record, frozen=True, kw_only=True):
 
 
 def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
-    """What the processes of the run are told, which has begun then. Raises SnapshotRefused, StoreError, LedgerError."""
+    """What the processes of the run are told, which has begun then, or gone back. Raises SnapshotRefused, StoreError, LedgerError."""
     if config.restore is None:
         return config
     named = open_names(config)
     run = RunDir(path=Path(config.layout.run_dir))
     make_folder(run.snapshots)
     if asyncio.run(_has_begun(config)):
-        told = _told_before(config, named)
+        told = _go_on(config.restore, config, named)
     else:
         restore = _find(config.restore, config)
         told = tell(restore, config, find_cost(restore, config))
@@ -88,16 +90,41 @@ async def _has_begun(config: WorkerConfig) -> bool:
     return bool(state.versions or state.anchors or state.initial)
 
 
-def _told_before(config: WorkerConfig, named: NamedObjects) -> WorkerConfig:
+def _go_on(order: RestoreOrder, config: WorkerConfig, named: NamedObjects) -> WorkerConfig:
+    """A run that has begun: what it was told before. An order that names another snapshot takes it back to that one."""
+    begun = _read(named)
+    told = config if begun is None else _told(begun, config)
+    if begun is None or begun.snapshot != order.snapshot:
+        restore = _find(order, config)
+        _require_own(restore, config, begun)
+        return_to(restore, config)
+        _write(named, restore, told)
+    return told
+
+
+def _require_own(restore: Restore, config: WorkerConfig, begun: Begun | None) -> None:
+    """Raise SnapshotRefused unless the snapshot is of this very run."""
+    of = restore.manifest.header.run
+    if (of.uid, of.namespace) == (config.run.uid, config.run.namespace):
+        return
+    since = f"with snapshot {begun.snapshot}" if begun is not None else "without the snapshot"
+    raise SnapshotRefused(
+        f"spec.restoreFrom: run {config.run.name} has begun {since}, and {restore.manifest.id} is of run {of.name}"
+        f" ({of.uid}): a run that has begun goes back to its own snapshots only; name one of those, or make a new run"
+    )
+
+
+def _read(named: NamedObjects) -> Begun | None:
     found = named.get(BEGUN, BEGUN_BYTES_MAX)
     if found is None:
-        raise SnapshotRefused(
-            f"run {config.run.name} has begun without the snapshot that spec.restoreFrom names: make a new run"
-        )
+        return None
     try:
-        begun = msgspec.json.decode(found.data, type=Begun)
+        return msgspec.json.decode(found.data, type=Begun)
     except (msgspec.ValidationError, *UNREADABLE) as error:
         raise SnapshotRefused(f"{named.place}: {BEGUN} is none of ours: {error}") from error
+
+
+def _told(begun: Begun, config: WorkerConfig) -> WorkerConfig:
     told = config.model_copy(update={"threads": begun.threads})
     return told if begun.grade == config.resolved.grade else graded_logical(told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,13 @@ from rollout_api.v1alpha1.snapshot import SnapshotStatus
 from rollout_api.v1alpha1.storage import SnapshotObject
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
+from rollout_operator.run.render.contract import RUN_FOLDER
+
+LOST = frozenset({"Missing", "Failed"})
+"""States of an object that may have been there before: a run that has begun with it needs it no more."""
+
+OWN_VOLUME = f"file://{RUN_FOLDER}/objects"
+"""Where a coordinator finds what lies on its own volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +29,7 @@ class RestoreSource:
     """A snapshot as a run sees it. ``id`` is 64 hex, ``place`` has the objects, where it is durable.
 
     ``name`` is that of a RolloutSnapshot; empty for one that is named by its location. ``Volume``: it lies on the volume of
-    its run's coordinator. ``Stray``: where this run may not read.
+    another run's coordinator. ``Stray``: where this run may not read.
     """
 
     name: str
@@ -53,9 +61,12 @@ def find_source(
             name=name, state="Failed", message=f"its status cannot be read: {error}"
         )
     location = parsed.location
-    if location is None or location.object is None:
+    if location is not None and location.object is not None:
+        return _of_bucket(name, parsed, location.object.uri, readable)
+    volume = None if location is None else location.volume
+    if volume is None or volume.claim_name != readable.volume:
         return RestoreSource(name=name, state="Volume")
-    return _of_bucket(name, parsed, location.object.uri, readable)
+    return RestoreSource(name=name, state="Taken", id=_id(parsed), place=OWN_VOLUME)
 
 
 def source_at(given: SnapshotObject, readable: Readable) -> RestoreSource:
@@ -72,8 +83,23 @@ def _of_bucket(name: str, status: SnapshotStatus, uri: str, readable: Readable) 
     held = uid is not None and readable.holds(f"{place}{OBJECTS}0", uid)
     if not marked or not (held or (status.run is None and readable.allows(place))):
         return RestoreSource(name=name, state="Stray", message=uri[:STRAY_SHOWN_MAX])
-    snapshot = (status.digest or "").partition(":")[2]
-    return RestoreSource(name=name, state="Taken", id=snapshot, place=place)
+    return RestoreSource(name=name, state="Taken", id=_id(status), place=place)
+
+
+def _id(status: SnapshotStatus) -> str:
+    return (status.digest or "").partition(":")[2]
+
+
+def told_before(source: RestoreSource, order: str | None, spec: Mapping[str, Any]) -> RestoreSource:
+    """What the attempt before was told of the same wish, though its object is gone; ``source`` where it was told of none.
+
+    ``order`` (JSON) is a record's. Whether the run has begun since, and needs nothing more of it, its coordinator finds out.
+    """
+    before = {} if order is None else json.loads(order)
+    told = before.get("restore")
+    if told is None or before["spec"].get("restoreFrom") != spec.get("restoreFrom"):
+        return source
+    return RestoreSource(name=source.name, state="Taken", id=told["snapshot"], place=told["place"])
 
 
 def foreign_signers(runtime: RuntimeSpec, own: Collection[str]) -> tuple[str, ...]:

@@ -40,12 +40,14 @@ class Upstream:
 class Readable:
     """Where a run may read what others of its namespace have handed on.
 
-    ``roots``: the ``storage.uri`` of the run and of its runtime; ``lists``: what the runtime allows besides.
+    ``roots``: the ``storage.uri`` of the run and of its runtime; ``lists``: what the runtime allows besides; ``volume``: the
+    claim of the run's own volume, which its coordinator alone mounts.
     """
 
     namespace: str
     roots: tuple[str, ...] = ()
     lists: Allowed
+    volume: str = ""
 
     def holds(self, uri: str, uid: str) -> bool:
         """Whether an object lies where the run of this namespace and UID keeps its objects."""

@@ -1,0 +1,69 @@
+"""A suspended run in real pods goes back to its own snapshot, which lies on its volume, and ends as one that nobody disturbed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from watched import Stage, WatchedRun, read_result, run_here
+
+pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
+
+ANCHOR, BEYOND = 3, 2
+"""Steps between anchors; steps that are taken after the snapshot."""
+START_SECONDS, SAVE_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
+HEAD = {"apiVersion": "rollout.dev/v1alpha1"}
+
+
+def build_manifest(steps: int) -> dict[str, Any]:
+    train = {
+        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
+        "environment": {"builtin": {"name": "arithmetic"}},
+        "rewards": [{"builtin": {"name": "exact-match"}}],
+        "sampling": {"maxNewTokens": 4},
+        "maxSteps": steps,
+    }
+    spec = {
+        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
+        "seed": 7,
+        "model": {"uri": "rollout://tiny-adder?steps=0"},
+        "train": train,
+        "actors": {"engine": {"embedded": {}}},
+        "numerics": {"mode": "Exact"},
+        "snapshots": {"everySteps": ANCHOR},
+    }
+    return {**HEAD, "kind": "RolloutRun", "metadata": {"name": "small"}, "spec": spec}
+
+
+def take_snapshot(run: WatchedRun) -> int:
+    """The step that is saved as the object `good`."""
+    spec = {"source": {"run": {"name": run.name}}, "deadlineSeconds": int(SAVE_SECONDS)}
+    run.kubectl.apply(
+        {**HEAD, "kind": "RolloutSnapshot", "metadata": {"name": "good"}, "spec": spec}
+    )
+
+    def saved() -> int | None:
+        status = run.kubectl.get("rolloutsnapshot", "good").get("status", {})
+        held = {one["type"] for one in status.get("conditions", ()) if one["status"] == "True"}
+        return status["step"] if "Ready" in held else None
+
+    return run.until(saved, "the snapshot", SAVE_SECONDS)
+
+
+def test_it_ends_with_the_chain_of_a_run_that_nobody_disturbed(stage: Stage, tmp_path: Path):
+    run = stage.start(build_manifest(100_000))
+    run.until(lambda: run.step() > ANCHOR, "an anchor", START_SECONDS)
+    step = take_snapshot(run)
+    run.until(lambda: run.step() > step + BEYOND, "steps after the snapshot", SAVE_SECONDS)
+    run.patch({"suspend": True})
+    run.until(lambda: run.condition("Suspended").get("status") == "True", "the end", SAVE_SECONDS)
+    run.patch(
+        {
+            "suspend": False,
+            "restoreFrom": {"snapshotRef": {"name": "good"}},
+            "train": {"maxSteps": step + BEYOND},
+        }
+    )
+    assert run.wait_for_end(END_SECONDS)["reason"] == "Succeeded", run.describe()
+    assert run.status()["progress"]["lineage"] == 1
+    undisturbed = run_here(build_manifest(step + BEYOND), tmp_path)
+    assert read_result(run.folder()).chains[-BEYOND:] == undisturbed.chains[-BEYOND:]
