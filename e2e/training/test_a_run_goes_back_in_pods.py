@@ -1,4 +1,4 @@
-"""A suspended run in real pods goes back to its own snapshot, which lies on its volume, and ends as one that nobody disturbed."""
+"""A suspended run in real pods goes back to its own snapshot, which lies on its volume, and goes on as if nobody had disturbed it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 
 ANCHOR, BEYOND = 3, 2
 """Steps between anchors; steps that are taken after the snapshot."""
-START_SECONDS, SAVE_SECONDS, END_SECONDS = 300.0, 180.0, 300.0
+START_SECONDS, SAVE_SECONDS = 300.0, 180.0
 HEAD = {"apiVersion": "rollout.dev/v1alpha1"}
 
 
@@ -49,21 +49,25 @@ def take_snapshot(run: WatchedRun) -> int:
     return run.until(saved, "the snapshot", SAVE_SECONDS)
 
 
-def test_it_ends_with_the_chain_of_a_run_that_nobody_disturbed(stage: Stage, tmp_path: Path):
+def suspend(run: WatchedRun) -> None:
+    run.patch({"suspend": True})
+    run.until(lambda: run.condition("Suspended").get("status") == "True", "the end", SAVE_SECONDS)
+
+
+def test_its_steps_after_that_are_those_of_a_run_that_nobody_disturbed(
+    stage: Stage, tmp_path: Path
+):
     run = stage.start(build_manifest(100_000))
     run.until(lambda: run.step() > ANCHOR, "an anchor", START_SECONDS)
     step = take_snapshot(run)
-    run.until(lambda: run.step() > step + BEYOND, "steps after the snapshot", SAVE_SECONDS)
-    run.patch({"suspend": True})
-    run.until(lambda: run.condition("Suspended").get("status") == "True", "the end", SAVE_SECONDS)
-    run.patch(
-        {
-            "suspend": False,
-            "restoreFrom": {"snapshotRef": {"name": "good"}},
-            "train": {"maxSteps": step + BEYOND},
-        }
-    )
-    assert run.wait_for_end(END_SECONDS)["reason"] == "Succeeded", run.describe()
-    assert run.status()["progress"]["lineage"] == 1
+    run.until(lambda: run.step() > step + 4 * BEYOND, "steps after it", SAVE_SECONDS)
+    suspend(run)
+    run.patch({"suspend": False, "restoreFrom": {"snapshotRef": {"name": "good"}}})
+    run.until(lambda: run.status()["progress"]["lineage"] == 1, "the way back", START_SECONDS)
+    run.kubectl("delete", "rolloutsnapshot", "good")
+    run.until(lambda: run.step() > step + BEYOND, "steps after it again", SAVE_SECONDS)
+    suspend(run)
     undisturbed = run_here(build_manifest(step + BEYOND), tmp_path)
-    assert read_result(run.folder()).chains[-BEYOND:] == undisturbed.chains[-BEYOND:]
+    again = dict(read_result(run.folder()).chains)
+    for number, chain in undisturbed.chains[-BEYOND:]:
+        assert again[number] == chain
