@@ -15,6 +15,7 @@ import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,7 +75,7 @@ class Bubblewrap:
 
     async def _fork(self, limits: SandboxLimits) -> BubblewrapSandbox:
         try:
-            process = await self._running_zygote().fork(msgspec.json.encode(asdict(limits)))
+            process = await self._running_zygote().fork(_said(limits))
         except NotForkedError:
             raise
         except InfrastructureError as error:
@@ -162,7 +163,8 @@ class Bubblewrap:
 async def come_up(sandbox: BubblewrapSandbox, starting: Coroutine[Any, Any, None]) -> None:
     """Wait for its process 1; closed where that does not answer. Raises InfrastructureError."""
     try:
-        await asyncio.wait_for(starting, START_SECONDS_MAX)
+        async with asyncio.timeout(START_SECONDS_MAX):
+            await starting
     except NotForkedError:
         await sandbox.close()
         raise
@@ -173,6 +175,11 @@ async def come_up(sandbox: BubblewrapSandbox, starting: Coroutine[Any, Any, None
     except BaseException:
         await sandbox.close()
         raise
+
+
+@lru_cache(maxsize=64)
+def _said(limits: SandboxLimits) -> bytes:
+    return msgspec.json.encode(asdict(limits))
 
 
 def _program(name: str) -> bytes:
@@ -219,8 +226,8 @@ class BubblewrapSandbox:
                 raise InfrastructureError("this sandbox has ended")
             self._words.count()
             try:
-                asking = self._words.ask(request)
-                return await asyncio.wait_for(asking, allowed + ANSWER_SECONDS_MARGIN)
+                async with asyncio.timeout(allowed + ANSWER_SECONDS_MARGIN):
+                    return await self._words.ask(request)
             except TimeoutError as error:
                 await self.close()
                 raise InfrastructureError("a sandbox did not answer and was ended") from error

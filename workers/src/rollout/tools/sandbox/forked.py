@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -27,6 +26,7 @@ START_SECONDS_MAX = 60.0
 """How long it may take to come up, on a machine that is busy."""
 END_SECONDS = 5.0
 SAID_BYTES = 4096
+FDINFO_BYTES = 1024
 
 
 class NotForkedError(InfrastructureError):
@@ -167,7 +167,8 @@ class ForkedSandboxProcess:
 async def _begin(ours: socket.socket) -> int:
     """The descriptor of its process 1; the channel is closed where there is none. Raises OSError, TimeoutError."""
     try:
-        return await asyncio.wait_for(_receive_pidfd(ours), START_SECONDS_MAX)
+        async with asyncio.timeout(START_SECONDS_MAX):
+            return await _receive_pidfd(ours)
     except BaseException:
         ours.close()
         raise
@@ -206,5 +207,9 @@ def _settle(ready: asyncio.Future[None]) -> None:
 
 
 def _pid_of(pidfd: int) -> int:
-    told = Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
-    return next(int(line.split()[1]) for line in told.splitlines() if line.startswith("Pid:"))
+    file = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY)
+    try:
+        told = os.read(file, FDINFO_BYTES)
+    finally:
+        os.close(file)
+    return int(told.partition(b"\nPid:")[2].split(maxsplit=1)[0])

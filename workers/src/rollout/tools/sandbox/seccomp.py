@@ -11,6 +11,7 @@ import platform
 import socket
 import struct
 import sys
+from collections.abc import Mapping, Sequence
 
 from rollout.tools.sandbox.contract import NoSandbox
 from rollout.tools.sandbox.system_calls import (
@@ -40,6 +41,9 @@ INTERNET_LEVELS = (0, 6, 41)
 SOCKET_TYPES = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: typing into somebody's terminal."""
+
+Range = tuple[int, int, int]
+"""Calls of one answer: the first, the one behind the last, and what is answered."""
 
 REFUSE = ERRNO | errno.EPERM
 ABSENT = ERRNO | errno.ENOSYS
@@ -73,9 +77,6 @@ def build_filter(
     ]
     if machine.has_x32:
         parts += [_step(JUMP_IF_AT_LEAST, X32_CALLS, no=1), _return(KILL_PROCESS)]
-    for name in sorted(numbers.keys() - INSPECTED - ASKED):
-        answer = _return(ABSENT if name in MISSING else REFUSE)
-        parts += [_step(JUMP_IF_EQUAL, numbers[name], no=1), answer]
     parts += _when(numbers["clone"], _refuse_bits(FIRST_ARGUMENT, NEW_NAMESPACES))
     parts += _when(numbers["ioctl"], _refuse_values(SECOND_ARGUMENT, TERMINAL_INPUT))
     of_sockets = _allow_values(FIRST_ARGUMENT, families)
@@ -86,7 +87,37 @@ def build_filter(
         parts += _ask_for_streams(numbers["socket"])
     kinds = [_step(LOAD, SECOND_ARGUMENT), _step(AND, 0xF), *_allow_loaded(SOCKET_TYPES)]
     parts += _when(numbers["socket"], [*_continue_for(FIRST_ARGUMENT, families), *kinds])
-    return b"".join([*parts, _return(ALLOW)])
+    refused = {
+        numbers[name]: ABSENT if name in MISSING else REFUSE
+        for name in numbers.keys() - INSPECTED - ASKED
+    }
+    return b"".join([*parts, *_find_among(_ranges(refused))])
+
+
+def _ranges(answers: Mapping[int, int]) -> list[Range]:
+    """The same, in order, with neighbours that are answered alike put together."""
+    found: list[Range] = []
+    for number in sorted(answers):
+        first, behind, answer = found[-1] if found else (number, -1, 0)
+        if (behind, answer) == (number, answers[number]):
+            found[-1] = (first, number + 1, answer)
+        else:
+            found.append((number, number + 1, answers[number]))
+    return found
+
+
+def _find_among(ranges: Sequence[Range]) -> list[bytes]:
+    """The answer of the range that holds the call, found by halves; calls of no range are allowed.
+
+    The kernel runs a filter for each call that there is when it is put in force, so that its longest way counts.
+    """
+    if len(ranges) == 1:
+        first, behind, answer = ranges[0]
+        below = [_step(JUMP_IF_AT_LEAST, first, no=2), _step(JUMP_IF_AT_LEAST, behind, yes=1)]
+        return [*below, _return(answer), _return(ALLOW)]
+    half = len(ranges) // 2
+    left, right = _find_among(ranges[:half]), _find_among(ranges[half:])
+    return [_step(JUMP_IF_AT_LEAST, ranges[half][0], yes=len(left)), *left, *right]
 
 
 def _when(number: int, body: list[bytes]) -> list[bytes]:

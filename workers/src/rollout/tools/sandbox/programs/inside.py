@@ -36,6 +36,8 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
+libc = ctypes.CDLL(None, use_errno=True)
+
 Frame = Dict[str, Any]
 Streams = Tuple[int, int, int]
 Starter = Callable[[Frame, Frame, Streams], int]
@@ -91,11 +93,10 @@ def serve_commands(limits: Frame, start: Starter = fork) -> None:
 
 def be_first() -> None:
     """Be process 1 as those that it watches see it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # heard from inside where it has a handler
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.signal(signal.SIGINT, None)  # heard from inside where it has a handler
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    nothing = os.open("/dev/null", os.O_RDWR)
-    os.dup2(nothing, 2)
+    os.dup2(os.open("/dev/null", os.O_RDWR), 2)
 
 
 def run(request: Frame, limits: Frame, start: Starter = fork) -> Frame:
@@ -291,14 +292,14 @@ def over(limits: Frame) -> str | None:
     if files > limits["files"]:
         return "files"
     room = limits["memory_bytes"] - used
-    if room > 0 and sum_of(rss_bytes) <= room:
+    if room > 0 and sum(map(rss_bytes, others())) <= room:
         return None
-    return "memory" if used + sum_of(pss_bytes) > limits["memory_bytes"] else None
+    return "memory" if used + sum(map(pss_bytes, others())) > limits["memory_bytes"] else None
 
 
-def sum_of(measure: Callable[[str], int]) -> int:
-    """Over all processes but this one."""
-    return sum(measure(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+def others() -> list[str]:
+    """The processes beside this one."""
+    return [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
 def rss_bytes(name: str) -> int:
@@ -329,10 +330,7 @@ def end_everything() -> int:
         os.kill(-1, 0)
     except ProcessLookupError:
         return 0
-    left = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            left += is_alive(name)
+    left = sum(map(is_alive, others()))
     deadline = time.monotonic() + REAP_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
@@ -340,7 +338,7 @@ def end_everything() -> int:
         except ProcessLookupError:
             pass
         reap(0)
-        if not any(name.isdigit() and name != "1" for name in os.listdir("/proc")):
+        if not others():
             return left
         time.sleep(0.001)
     os._exit(1)  # something cannot be ended: the kernel ends it with this namespace
@@ -373,7 +371,7 @@ def read_frame() -> Frame:
     size = int.from_bytes(read_exactly(4), "big")
     if size > FRAME_BYTES_MAX:
         os._exit(1)
-    return json.loads(read_exactly(size))
+    return json.loads(read_exactly(size).decode())
 
 
 def read_exactly(size: int) -> bytes:

@@ -21,6 +21,8 @@ import signal
 import socket
 import struct
 import sys
+from functools import lru_cache
+from typing import Any, Tuple
 
 sys.path.insert(0, "/run")
 import inside  # pyrefly: ignore[missing-import] - found in the sandbox only
@@ -31,8 +33,8 @@ MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
 NEW_NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (sched.h)."""
 CLONE_NEWNS = 0x00020000
-SYS_CLONE = {"x86_64": 56, "aarch64": 220}
-SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+MACHINE = os.uname().machine
+SYS_CLONE, SYS_CAPSET = ({"x86_64": (56, 126), "aarch64": (220, 91)})[MACHINE]
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = (
     1,
     22,
@@ -44,7 +46,10 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
 CAPABILITIES_MAX = 64
-SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+LOOPBACK_UP = struct.pack("16sh22x", b"lo", IFF_UP)
+"""``struct ifreq``. What of a device's flags cannot be set stays."""
+TERMINALS = "newinstance,ptmxmode=0666,mode=620"
 NOBODY = 65534
 SHARED_MEMORY_BYTES = 16 << 20
 SPAWNING_BYTES_MIN = 128 << 20
@@ -52,9 +57,13 @@ SPAWNING_BYTES_MIN = 128 << 20
 COUNTS_APART = tuple(map(int, re.findall("[0-9]+", os.uname().release)[:2])) >= (5, 14)
 """Whether the kernel counts a user's processes in each user namespace by itself."""
 
-libc = ctypes.CDLL(None, use_errno=True)
+libc = inside.libc
 forking = ctypes.PyDLL(None, use_errno=True)
 """The same with Python's lock held: what is forked has it."""
+CAPSET = (ctypes.c_long(SYS_CAPSET), struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24))
+CLONE = [ctypes.c_long(SYS_CLONE), ctypes.c_long(NEW_NAMESPACES | CLONE_NEWNS | signal.SIGCHLD)]
+Mount = Tuple[str, Tuple[Any, ...]]
+"""Where, and the arguments of the call. What can be made before a fork is: each page that is written behind it is copied."""
 
 
 class SandboxFilter(ctypes.Structure):
@@ -70,42 +79,53 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.disable()  # what is forked writes to no page that it need not
     gc.freeze()
-    filter_steps = base64.b64decode(json.loads(control.recv(REQUEST_BYTES_MAX))["filter"])
+    steps = base64.b64decode(json.loads(control.recv(REQUEST_BYTES_MAX))["filter"])
+    program = SandboxFilter(len(steps) // 8, steps)
     while True:
         said, given, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 1)
         if not said:
             os._exit(0)
         for descriptor in given:
-            fork(descriptor, json.loads(said), filter_steps)
-            os.close(descriptor)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor) as channel:
+                fork(channel, *asked(said), program)
 
 
-def fork(channel: int, limits: inside.Frame, filter_steps: bytes) -> None:
+@lru_cache(maxsize=8)
+def asked(said: bytes) -> tuple[inside.Frame, list[Mount]]:
+    """The limits of a sandbox, and its mounts."""
+    limits = json.loads(said)
+    return limits, mounts_of(limits["disk_bytes"])
+
+
+def fork(
+    channel: socket.socket, limits: inside.Frame, mounts: list[Mount], program: SandboxFilter
+) -> None:
     """Make process 1 of a sandbox; ``channel`` is its own from now on."""
-    flags = NEW_NAMESPACES | CLONE_NEWNS | signal.SIGCHLD
     ctypes.pythonapi.PyOS_BeforeFork()
-    arguments = [ctypes.c_long(SYS_CLONE[os.uname().machine]), ctypes.c_long(flags)]
-    pid = forking.syscall(*arguments, None, None, None, None)
-    number = ctypes.get_errno()
+    pid = forking.syscall(*CLONE, None, None, None, None)
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
-        be_sandbox(channel, limits, filter_steps)
+        be_sandbox(channel, limits, mounts, program)
+    number = ctypes.get_errno()
     ctypes.pythonapi.PyOS_AfterFork_Parent()
     if pid < 0:
-        tell_failure(channel, OSError(number, os.strerror(number), "clone"), b"-")
+        error = OSError(number, os.strerror(number), "clone")
+        tell_failure(channel.fileno(), error, b"-")
 
 
-def be_sandbox(channel: int, limits: inside.Frame, filter_steps: bytes) -> None:
+def be_sandbox(
+    channel: socket.socket, limits: inside.Frame, mounts: list[Mount], program: SandboxFilter
+) -> None:
     """The child's side: its own descriptor is handed out first. Never returns."""
     try:
-        with socket.socket(fileno=os.dup(channel)) as out:
-            socket.send_fds(out, [b"+"], [os.pidfd_open(os.getpid())])
+        own = struct.pack("i", os.pidfd_open(os.getpid()))
+        channel.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, own)])
         for place in (0, 1):
-            os.dup2(channel, place)
+            os.dup2(channel.fileno(), place)
         os.closerange(3, 4096)
         try:
-            enter(limits["disk_bytes"])
-            give_up(filter_steps)
+            enter(mounts)
+            give_up(program)
         except OSError as error:
             tell_failure(1, error)
             os._exit(1)
@@ -149,59 +169,77 @@ def tell_failure(channel: int, error: OSError, before: bytes = b"") -> None:
     os.write(channel, before + len(data).to_bytes(4, "big") + data)
 
 
-def enter(disk_bytes: int) -> None:
+def enter(mounts: list[Mount]) -> None:
     """Be somebody in the new namespaces, with folders, processes and a loopback device that are nobody else's."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    libc.signal(signal.SIGCHLD, None)
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     os.setsid()
-    write("/proc/self/oom_score_adj", "1000")  # where no memory is left, this goes first
-    write("/proc/self/setgroups", "deny")
+    write("/proc/self/oom_score_adj", b"1000")  # where no memory is left, this goes first
+    write("/proc/self/setgroups", b"deny")
     for name in ("uid_map", "gid_map"):
-        write("/proc/self/" + name, "%d %d 1" % (NOBODY, NOBODY))
+        write("/proc/self/" + name, b"%d %d 1" % (NOBODY, NOBODY))
     socket.sethostname("box")
     bring_loopback_up()
-    mount(None, "/", None, MS_REC | MS_PRIVATE)
-    small = min(SHARED_MEMORY_BYTES, disk_bytes)
-    for folder, size in (("/dev/shm", small), ("/tmp", disk_bytes), ("/box", disk_bytes)):
-        mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=%d" % size)
-    terminals = "newinstance,ptmxmode=0666,mode=620"
-    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals)
-    own = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    mount("proc", "/proc", "proc", own)
-    write("/proc/sys/user/max_user_namespaces", "0")
-    mount(None, "/proc", None, MS_REMOUNT | MS_BIND | MS_RDONLY | own)
+    for one in mounts:
+        mount(one)
+    write("/proc/sys/user/max_user_namespaces", b"0")
+    mount(READ_ONLY)
     os.chdir("/box")
 
 
 def bring_loopback_up() -> None:
     """The only device that there is."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        asked = struct.pack("16sh22x", b"lo", 0)
-        told = fcntl.ioctl(one, SIOCGIFFLAGS, asked)
-        (flags,) = struct.unpack_from("h", told, 16)
-        fcntl.ioctl(one, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | IFF_UP))
+    one = libc.socket(socket.AF_INET, socket.SOCK_DGRAM, 0)
+    check(one, "socket")
+    fcntl.ioctl(one, SIOCSIFFLAGS, LOOPBACK_UP)
+    os.close(one)
 
 
-def give_up(filter_steps: bytes) -> None:
+def give_up(program: SandboxFilter) -> None:
     """No right is left, none can be had again, and the filter holds."""
+    prctl = libc.prctl
     for number in range(CAPABILITIES_MAX):
-        if libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
+        if prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             break  # the kernel has no more of them
-    check(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl")
-    header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
-    number = ctypes.c_long(SYS_CAPSET[os.uname().machine])
-    check(libc.syscall(number, header, bytes(24)), "capset")
-    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    program = SandboxFilter(len(filter_steps) // 8, filter_steps)
-    done = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
-    check(done, "seccomp")
+    check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl")
+    check(libc.syscall(*CAPSET), "capset")
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "seccomp")
 
 
-def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mount it. Raises OSError."""
+def mounts_of(disk_bytes: int) -> list[Mount]:
+    """What is mounted anew in a sandbox, in order."""
+    small = min(SHARED_MEMORY_BYTES, disk_bytes)
+    folders = (("/dev/shm", small), ("/tmp", disk_bytes), ("/box", disk_bytes))
+    kept = MS_NOSUID | MS_NODEV
+    return [
+        prepared(None, "/", None, MS_REC | MS_PRIVATE),
+        *(
+            prepared("tmpfs", one, "tmpfs", kept, "mode=0755,size=%d" % size)
+            for one, size in folders
+        ),
+        prepared("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, TERMINALS),
+        prepared("proc", "/proc", "proc", kept | MS_NOEXEC),
+    ]
+
+
+def prepared(
+    source: str | None, target: str, kind: str | None, flags: int, data: str = ""
+) -> Mount:
+    """As mount(2) takes it."""
     texts = [one.encode() if one is not None else None for one in (source, target, kind)]
-    done = libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None)
-    check(done, "mount " + target)
+    return target, (*texts, ctypes.c_ulong(flags), data.encode() or None)
+
+
+READ_ONLY = prepared(
+    None, "/proc", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+)
+
+
+def mount(one: Mount) -> None:
+    """Mount it. Raises OSError."""
+    target, arguments = one
+    check(libc.mount(*arguments), "mount " + target)
 
 
 def check(done: int, what: str) -> None:
@@ -211,11 +249,11 @@ def check(done: int, what: str) -> None:
         raise OSError(number, os.strerror(number), what)
 
 
-def write(path: str, text: str) -> None:
+def write(path: str, text: bytes) -> None:
     """A file of the kernel's; without Python's own files, which cost more than all of them."""
     file = os.open(path, os.O_WRONLY)
     try:
-        os.write(file, text.encode())
+        os.write(file, text)
     finally:
         os.close(file)
 
