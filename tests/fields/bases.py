@@ -46,6 +46,10 @@ CONTAINER = {
     "image": f"registry.example/polite@sha256:{'a' * 64}",
     "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
 }
+SHELF = {
+    **CONTAINER,
+    "tools": [{"name": "count", "description": "Counts.", "parameters": '{"type": "object"}'}],
+}
 REFERENCE_KL = {"klCoefficient": "0.5", "epochs": 2}
 VOLUME = {
     "name": "data",

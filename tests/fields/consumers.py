@@ -154,7 +154,7 @@ CONSUMERS: dict[str, Consumer] = {
     ),
     "reach": Consumer(
         kind="tools",
-        what="the programs of MCP servers and agents, and the files that each finds in its sandbox; the hosts of the tool http",
+        what="the programs of MCP servers and agents, and the files that each finds in its sandbox; the hosts of the tool http; the tools of plugins in containers",
         ask=_worker(working.observe_reach),
     ),
     "plugins": Consumer(

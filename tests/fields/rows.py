@@ -26,12 +26,14 @@ CONTAINERS = [
         "spec.evaluations[].suite.rewards[]",
     )
 ]
+CONTAINERS.append("spec.train.environment.toolPlugins[].container")
 ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 """By path."""
 VALUES: dict[str, Any] = {
     "spec.train.environment.tools[]": "calculator",
     "spec.train.environment.http.hosts[]": "example.org:8443",
     "spec.train.environment.mcpServers[].name": "desk",
+    "spec.train.environment.toolPlugins[].container.tools[].parameters": '{"type": "object", "title": "x"}',
     "spec.train.environment.mcpServers[].files[]": "books.txt",
     "spec.restoreFrom.object.uri": SNAPSHOT.format(uid="b"),
     f"{RT}.ceilings.actorReplicas": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bases import CONTAINER, PLUGIN
+from bases import CONTAINER, PLUGIN, SHELF
 from row import (
     FROM_RUN,
     GRPO,
@@ -137,6 +137,12 @@ TRAINING: dict[str, Row] = {
                 {"name": "shelf", "command": ["python", "my_code.py"], "files": ["my_code.py"]}
             ],
         },
+    ),
+    "spec.train.environment.toolPlugins[].container": row(
+        "grpo", "children", edits={"spec.train.environment.toolPlugins": [{"container": SHELF}]}
+    ),
+    "spec.train.environment.toolPlugins[].container.tools": row(
+        "grpo", "reach", edits={"spec.train.environment.toolPlugins": [{"container": SHELF}]}
     ),
     "spec.train.environment.toolPlugins": row(
         "grpo",

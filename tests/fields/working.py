@@ -241,7 +241,9 @@ def observe_reach(document: Mapping[str, Any], place: Place) -> Any:
     environment = spec.train.environment
     if environment.agent is not None:
         return build_agent(environment.agent, code_folders(spec)).program
-    found = build_sources((), code_folders(spec), environment.mcp_servers, environment.http)
+    contained = [one for one in environment.tool_plugins if one.container is not None]
+    given = environment.mcp_servers, environment.http, contained
+    found = build_sources((), code_folders(spec), *given)
     return [one.program if isinstance(one, McpSource) else one.specs for one in found]
 
 

@@ -148,6 +148,68 @@ def test_a_container_runs_in_a_cluster_and_a_folder_on_one_machine():
     assert "with path" in contained["spec.train.rewards[0].plugin.container", "NotSupported"]
 
 
+def with_tools(*shelves):
+    environment = {**SPEC["train"]["environment"], "toolPlugins": list(shelves)}
+    return {**SPEC, "train": {**SPEC["train"], "environment": environment}}
+
+
+def shelf(**more):
+    tool = {"name": "count", "parameters": '{"type": "object"}'}
+    told = {"name": "shelf", "image": IMAGE.replace("polite", "shelf"), "tools": [tool], **more}
+    return {"container": told}
+
+
+@pytest.mark.parametrize(
+    ("more", "member", "reason"),
+    [
+        ({"image": "registry.example/plugins/shelf:1"}, "image", "MissingDigest"),
+        ({"tools": [{"name": "a", "parameters": "{"}]}, "tools[0].parameters", "NoSchema"),
+        ({"tools": [{"name": "a", "parameters": "[]"}]}, "tools[0].parameters", "NoSchema"),
+        ({"tools": [{"name": "a", "parameters": "{}"}]}, "tools[0].parameters", "NoSchema"),
+        (
+            {"tools": [{"name": "a", "parameters": "[" * 16_384}]},
+            "tools[0].parameters",
+            "NoSchema",
+        ),
+    ],
+)
+def test_an_image_of_tools_is_held_to_the_same_and_says_what_its_tools_take(more, member, reason):
+    place = "spec.train.environment.toolPlugins[0].container"
+    assert not problems(with_tools(shelf()))
+    assert (f"{place}.{member}", reason) in problems(with_tools(shelf(**more)))
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [[], [{"name": "a b", "parameters": "{}"}], [{"name": "a\n", "parameters": "{}"}]],
+)
+def test_tools_that_no_prompt_could_have_are_refused_as_they_are_written(tools):
+    with pytest.raises(ValidationError, match="tools"):
+        RolloutRunSpec.model_validate(with_tools(shelf(tools=tools)))
+
+
+def test_an_image_of_tools_is_one_that_the_runtime_names_and_stands_beside_actors_alone():
+    spec = with_tools(shelf())
+    allowed = RuntimeSpec.model_validate({"allowed": {"images": [IMAGE]}}).allowed
+    gate = check_allowed(RolloutRunSpec.model_validate(spec), allowed, "mine")
+    assert gate is not None
+    assert gate.reason == "NotAllowed"
+    assert "spec.train.environment.toolPlugins[0].container.image" in gate.message
+    (one,) = plugins(workload("actor", spec=spec))
+    assert one["name"] == "plugin-shelf"
+    assert {item["name"] for item in one["env"]} == {"ROLLOUT_PLUGIN_SOCKET", "HOME"}
+    for role in ("coordinator", "learner"):
+        assert "/plugins/" not in str(pod(workload(role, spec=spec)))
+    for child in build_children(build_inputs(spec, None), "run-0123456789"):
+        check_permitted(child, permit())
+
+
+def test_tools_and_a_reward_under_one_name_are_two_plugins():
+    spec = with_tools(shelf(name="polite"))
+    spec["train"]["rewards"] = [{"plugin": plugin()}]
+    assert ("spec.train.rewards[0].plugin.container.name", "DuplicatePlugin") in problems(spec)
+
+
 def test_kinds_that_are_asked_elsewhere_than_beside_actors_are_refused_by_name():
     environment = {**SPEC["train"]["environment"], "toolPlugins": [{"path": "shelf"}]}
     spec = {
@@ -159,7 +221,7 @@ def test_kinds_that_are_asked_elsewhere_than_beside_actors_are_refused_by_name()
     }
     fields = {field for field, reason in problems(spec) if reason == "NotSupported"}
     assert fields >= {
-        "spec.train.environment.toolPlugins[0]",
+        "spec.train.environment.toolPlugins[0].path",
         "spec.evaluations[0].suite.plugin",
         "spec.tracking[0].plugin",
     }

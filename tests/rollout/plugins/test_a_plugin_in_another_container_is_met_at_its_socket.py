@@ -1,25 +1,35 @@
 """A plugin that another party starts, and starts again: it is met at its socket, and nobody who is not configured is believed."""
 
+import asyncio
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from plugin_kit import asked, completion, write
+from typer.testing import CliRunner
 
+from rollout.actor.task_scoring import build_task_scoring
+from rollout.cli.main import app
 from rollout.environments.build import build_environment
 from rollout.environments.plugin import RowsSource
 from rollout.environments.prompts import is_measured
+from rollout.environments.with_tools import tools_of
 from rollout.errors import InfrastructureError, SpecError
 from rollout.plugins.sidecar import container
 from rollout.plugins.sidecar.client import DEATHS_MAX, SCORE, PluginClient
 from rollout.plugins.sidecar.container import PluginImage, PluginSocket, find_unreachable
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.reward import PluginReward
-from rollout_api.v1alpha1.environment import Environment, Plugin
+from rollout.tools.sources import build_sources, tool_digests
+from rollout_api.v1alpha1.environment import Environment, Plugin, ToolPlugin
+from rollout_api.v1alpha1.run import RolloutRunSpec
 
 pytestmark = pytest.mark.process
 
@@ -172,6 +182,137 @@ def test_a_reward_finds_its_container_by_what_the_manifest_says(shared, monkeypa
     opened = named.open_plugin(source, "reward", (), "reward tried")
     reward = PluginReward(named.reward_argument(opened, source, 300.0))
     assert reward.score([asked()], [completion("tea")], [{}])[0]["word"] == 1.0
+
+
+COUNTS = """
+    import time
+    class Shelf:
+        def __init__(self, row):
+            self.row = row
+        def count(self, word: str) -> str:
+            "How often a word stands in the question."
+            return str(self.row["prompt"].count(word))
+    serve(tool=Shelf)
+"""
+COUNT = {
+    "name": "count",
+    "description": "How often a word stands in the question.",
+    "parameters": json.dumps(
+        {
+            "type": "object",
+            "properties": {"word": {"type": "string"}},
+            "required": ["word"],
+        }
+    ),
+}
+
+
+def tools_said(folder):
+    said = CliRunner().invoke(app, ["plugins", "show", str(folder), "--tools"])
+    assert said.exit_code == 0, said.output
+    return json.loads(said.stdout)
+
+
+def tool_source(monkeypatch, where, *declared):
+    from rollout.plugins.sidecar import named
+
+    image = PluginImage(name="tried", image=f"r/t@{DIGEST}", socket=str(where), kind="tool")
+    monkeypatch.setattr(named, "image_of", lambda _, kind: replace(image, kind=kind))
+    told = {"name": "tried", "image": image.image, "tools": list(declared)}
+    (source,) = build_sources((), plugins=[ToolPlugin.model_validate({"container": told})])
+    return source
+
+
+def test_the_tools_of_an_image_are_what_the_run_says_to_whoever_cannot_ask_it(
+    tmp_path, monkeypatch
+):
+    source = tool_source(monkeypatch, tmp_path / "nowhere", COUNT)
+    assert [one.name for one in source.specs] == ["tried__count"]
+
+
+def test_what_show_prints_of_a_folder_is_what_an_actor_finds_in_its_image(tmp_path, monkeypatch):
+    party = Party(write(tmp_path / "p", COUNTS, kind="tool"))
+    source = tool_source(monkeypatch, party.socket, *tools_said(party.folder))
+    party.start()
+    try:
+        source.require_declared()
+        (tool,) = source.open({"prompt": "tea and tea"})
+        assert asyncio.run(called(tool, word="tea")) == "2"
+    finally:
+        source.client.close()
+        party.kill()
+
+
+async def called(tool, **arguments):
+    try:
+        return (await tool.call(arguments, "c")).text
+    finally:
+        await tool.close()
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        [{**COUNT, "description": "Counts."}],
+        [{**COUNT, "parameters": '{"type": "object"}'}],
+        [{**COUNT, "name": "sum"}],
+        [COUNT, {**COUNT, "name": "sum"}],
+    ],
+    ids=["text", "arguments", "name", "more"],
+)
+def test_an_image_with_other_tools_than_the_run_says_plays_no_episode(
+    tmp_path, monkeypatch, declared
+):
+    party = Party(write(tmp_path / "p", COUNTS, kind="tool"))
+    source = tool_source(monkeypatch, party.socket, *declared)
+    party.start()
+    try:
+        with pytest.raises(SpecError, match=r"tried__\w+.* is not what toolPlugins says"):
+            source.require_declared()
+    finally:
+        source.client.close()
+        party.kill()
+
+
+def test_an_actor_asks_before_it_plays_and_who_plans_the_run_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "START_SECONDS", 0.1)
+    source = tool_source(monkeypatch, tmp_path / "socket", COUNT)
+    told = {"name": "tried", "image": f"r/t@{DIGEST}", "tools": [COUNT]}
+    environment = {"builtin": {"name": "arithmetic"}, "toolPlugins": [{"container": told}]}
+    train = {"algorithm": {"grpo": {"promptsPerStep": 1}}, "environment": environment}
+    spec = RolloutRunSpec.model_validate({"model": {"uri": "rollout://tiny-agent"}, "train": train})
+    planned = tool_digests(tools_of(build_environment(spec.train.environment)))
+    assert planned == {"tried__count": source.specs[0].digest}
+    config = SimpleNamespace(
+        spec=spec,
+        layout=SimpleNamespace(run_dir=str(tmp_path)),
+        resolved=SimpleNamespace(
+            models={}, model_path="", tool_digests=planned, plugin_digests={"tried": DIGEST}
+        ),
+    )
+    with pytest.raises(SpecError, match=r"tried sha256:.* did not serve within"):
+        build_task_scoring(config)
+
+
+def test_an_image_of_tools_that_does_not_come_up_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "START_SECONDS", 0.1)
+    source = tool_source(monkeypatch, tmp_path / "socket", COUNT)
+    with pytest.raises(SpecError, match=r"tried sha256:.* did not serve within"):
+        source.require_declared()
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {**COUNT, "description": "x" * 4096, "parameters": '{"type": "array"}'},
+        {**COUNT, "name": "n" * 64},
+    ],
+)
+def test_a_tool_that_no_prompt_could_have_is_refused_where_the_run_is_planned(
+    tmp_path, monkeypatch, declared
+):
+    with pytest.raises(SpecError, match=r"environment\.toolPlugins: tried: tool"):
+        tool_source(monkeypatch, tmp_path / "socket", declared)
 
 
 @pytest.mark.parametrize("tools", [(), ("calculator",)])

@@ -19,7 +19,7 @@ from rollout.tools.toolbox import Toolbox
 from rollout.types import ToolCall
 from rollout_api.checks import check_spec
 from rollout_api.checks.facts import Facts
-from rollout_api.v1alpha1.environment import PluginSource
+from rollout_api.v1alpha1.environment import ToolPlugin
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 pytestmark = pytest.mark.process
@@ -242,7 +242,7 @@ def test_a_broken_contract_is_named(name, tmp_path):
 def test_plugins_and_servers_have_names_of_their_own(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name, SHELF, kind="tool")
-    both = [PluginSource(path="one"), PluginSource(path="two")]
+    both = [ToolPlugin(path="one"), ToolPlugin(path="two")]
 
     with pytest.raises(SpecError, match="are called 'tried': rename one"):
         build_sources((), [tmp_path], plugins=both)
@@ -278,9 +278,9 @@ def problems(document, platform="local"):
     return {(one.field, one.reason) for one in check_spec(spec, Facts(platform=platform))}
 
 
-def test_a_cluster_and_an_algorithm_that_samples_nothing_refuse_them():
+def test_a_cluster_refuses_a_folder_and_an_algorithm_that_samples_nothing_refuses_them_all():
     field = "spec.train.environment.toolPlugins"
-    assert (f"{field}[0]", "NotSupported") in problems(run(), "cluster")
+    assert (f"{field}[0].path", "NotSupported") in problems(run(), "cluster")
     assert (field, "NotUsedByAlgorithm") in problems(run(algorithm={"sft": {}}, rewards=[]))
     assert not problems(run())
 

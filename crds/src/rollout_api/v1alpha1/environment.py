@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from rollout_api.base import ApiModel, Name, OneOf, Real, Text, filled, many
+from rollout_api.base import ApiModel, Message, Name, OneOf, Real, Text, filled, many
 from rollout_api.v1alpha1.common import Builtin, ModelSource, Parameters, ParameterSource
 from rollout_api.v1alpha1.data import FilePath
 from rollout_api.v1alpha1.pods.pods import Resources
@@ -88,6 +88,33 @@ class Plugin(OneOf):
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
+class DeclaredTool(ApiModel):
+    """A tool of a plugin as the policy sees it; actors take no plugin whose tools are others."""
+
+    name: Annotated[
+        str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
+    ]
+    """Its name, as the plugin says it; the policy sees the plugin's before it: shelf__area."""
+    description: Message = ""
+    """What the policy reads of it."""
+    parameters: Text
+    """JSON Schema of its arguments, an object, as JSON."""
+
+
+class ToolContainer(PluginContainer):
+    """A plugin of kind tool as an image, and the tools that it has: nobody but actors can ask it, and the plan names them."""
+
+    tools: tuple[DeclaredTool, ...] = many(64, num_min=1, key="name")
+    """Its tools, as `rollout plugins show FOLDER --tools` prints them."""
+
+
+class ToolPlugin(Plugin):
+    """A plugin of kind tool: a folder on one machine, in a cluster a container beside each actor."""
+
+    container: ToolContainer | None = None
+    """A container of the actors' pods; in a cluster only."""
+
+
 class Verifier(ApiModel):
     """A program that judges what an agent left in its working folder."""
 
@@ -161,8 +188,8 @@ class Environment(OneOf):
     """A program that speaks to an endpoint of its episode, OpenAI's chat completions or Anthropic's messages; on one machine, and where the runtime has sandbox pods."""
     tools: tuple[Name, ...] = many(64)
     """Tools that the policy may call: `calculator`, `search`; on one machine, and where the runtime has sandbox pods, python_exec, shell and file; or `module.function` of the user's code."""
-    tool_plugins: tuple[PluginSource, ...] = many(8, key="path")
-    """Plugins of kind tool, in any language, whose tools the policy may call; on one machine only."""
+    tool_plugins: tuple[ToolPlugin, ...] = many(8)
+    """Plugins of kind tool, in any language, whose tools the policy may call."""
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
     """Servers whose tools the policy may call; on one machine, and where the runtime has sandbox pods."""
     http: HttpAccess | None = None

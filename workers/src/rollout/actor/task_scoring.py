@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.environments.build import build_environment
 from rollout.environments.single_turn import SingleTurnBuilder
-from rollout.environments.with_tools import tools_of
+from rollout.environments.with_tools import ToolBuilder, tools_of
 from rollout.errors import EngineError
 from rollout.evaluations.build import build_suite
 from rollout.models.roles import INITIAL
@@ -95,4 +95,16 @@ def build_task_scoring(config: WorkerConfig, versions: Sequence[Path] = ()) -> T
         )
         environments[suite.name, suite.split] = suite.environment()
         pipelines[suite.name, suite.split] = RewardPipeline(suite.rewards, cache)
+    if config.resolved.plugin_digests:
+        _require_declared(environments.values())
     return TaskScoring(environments=environments, pipelines=pipelines)
+
+
+def _require_declared(environments: Iterable[EnvBuilder]) -> None:
+    """Ask the plugins of tools that only actors can ask. Raises SpecError for one whose tools are others than the run says."""
+    from rollout.plugins.sidecar.kinds.tool import PluginToolSource
+
+    for environment in environments:
+        for source in environment.sources if isinstance(environment, ToolBuilder) else ():
+            if isinstance(source, PluginToolSource):
+                source.require_declared()

@@ -23,7 +23,7 @@ from rollout.tools.server_files import read_files
 from rollout.turns import ToolSpec
 from rollout.types import Row
 from rollout_api.checks.environment.tools import SANDBOXED, TOOLS, is_function
-from rollout_api.v1alpha1.environment import HttpAccess, McpServer, PluginSource
+from rollout_api.v1alpha1.environment import HttpAccess, McpServer, ToolPlugin
 from rollout_api.v1alpha1.training.train import Train
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def build_sources(
     folders: Sequence[Path] = (),
     servers: Sequence[McpServer] = (),
     http: HttpAccess | None = None,
-    plugins: Sequence[PluginSource] = (),
+    plugins: Sequence[ToolPlugin] = (),
 ) -> tuple[ToolSource, ...]:
     """The sources of ``names``, ``http``, ``plugins`` and ``servers``, in order; ``folders`` are where user code lies. Raises SpecError.
 
@@ -104,18 +104,23 @@ def _source(name: str, folders: Sequence[Path]) -> ToolSource:
     return FunctionSource(function=found, traits=ToolTraits())
 
 
-def _plugins(plugins: Sequence[PluginSource], folders: Sequence[Path]) -> list[PluginToolSource]:
+def _plugins(plugins: Sequence[ToolPlugin], folders: Sequence[Path]) -> list[PluginToolSource]:
     if not plugins:
         return []
     from rollout.plugins.sidecar.named import open_plugin, parameters_of
 
+    named = [f"environment.toolPlugins: {one.path or one.label}" for one in plugins]
     opened = [
-        (open_plugin(one, "tool", folders, f"environment.toolPlugins: {one.path}"), one)
-        for one in plugins
+        open_plugin(one, "tool", folders, what) for one, what in zip(plugins, named, strict=True)
     ]
-    from rollout.plugins.sidecar.kinds.tool import PluginToolSource
+    from rollout.plugins.sidecar.kinds.tool import PluginToolSource, declared_tools
 
-    return [PluginToolSource(plugin, parameters_of(one)) for plugin, one in opened]
+    declared = [
+        () if one.container is None else declared_tools(one.container, what)
+        for one, what in zip(plugins, named, strict=True)
+    ]
+    given = [parameters_of(one) for one in plugins]
+    return [PluginToolSource(*one) for one in zip(opened, given, declared, strict=True)]
 
 
 def build_servers(servers: Sequence[McpServer], folders: Sequence[Path]) -> tuple[McpSource, ...]:

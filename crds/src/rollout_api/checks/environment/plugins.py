@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 
@@ -69,6 +70,30 @@ def container_names_are_apart(spec: RolloutRunSpec, _: Facts) -> Iterator[Proble
             )
 
 
+def tools_have_schemas(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """What stands in prompts is JSON that says which arguments there are."""
+    environment = spec.train.environment if spec.train is not None else None
+    for index, plugin in enumerate(() if environment is None else environment.tool_plugins):
+        tools = () if plugin.container is None else plugin.container.tools
+        for place, tool in enumerate(tools):
+            if not _is_schema(tool.parameters):
+                field = f"spec.train.environment.toolPlugins[{index}].container.tools[{place}]"
+                yield Problem(
+                    field=f"{field}.parameters",
+                    reason="NoSchema",
+                    message=f"{tool.parameters[:_SHOWN_MAX]!r} is no JSON Schema of an object",
+                    fix="take what rollout plugins show FOLDER --tools prints",
+                )
+
+
+def _is_schema(text: str) -> bool:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("type") == "object"
+
+
 def find_containers(spec: RolloutRunSpec) -> tuple[Plugin, ...]:
     """The plugins that are containers, each once, in the order in which they are named."""
     found: dict[str, Plugin] = {}
@@ -111,7 +136,7 @@ def _no_folder(field: str, plugin: NamedPlugin) -> Problem:
     if isinstance(plugin, PluginRows):
         fix = "write its rows to a file of JSON lines, and name it in jsonl"
         return not_supported(field, "data of a plugin in a cluster", fix)
-    fix = "name the function or class with python, or run on one machine: rewards and environments may be containers"
+    fix = "name the function or class with python, or run on one machine: rewards, environments and tools may be containers"
     return not_supported(field, "a plugin of this kind in a cluster", fix)
 
 
@@ -121,4 +146,9 @@ def _of_rewards(rewards: Sequence[Reward], field: str) -> Iterator[tuple[str, Pl
             yield f"{field}[{index}].plugin", reward.plugin
 
 
-RULES = (plugins_run_here, images_have_digests, container_names_are_apart)
+RULES = (
+    plugins_run_here,
+    images_have_digests,
+    container_names_are_apart,
+    tools_have_schemas,
+)

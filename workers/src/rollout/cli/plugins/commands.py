@@ -71,11 +71,34 @@ def list_plugins(
 
 
 @app.command()
-def show(folder: FolderArgument, output: OutputOption = OutputFormat.text) -> None:
+def show(
+    folder: FolderArgument,
+    *,
+    tools: Annotated[
+        bool,
+        typer.Option(
+            "--tools", help="Start it, and print the tools that it has, as toolPlugins take them."
+        ),
+    ] = False,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter", help="What it is configured with for that: unit=cups; repeatable."
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.text,
+) -> None:
     """What plugin.yaml says, and the digest that a run of it is held to."""
     from rollout.plugins.sidecar.manifest import read_plugin
 
-    told = _told(read_plugin(folder))
+    plugin = read_plugin(folder)
+    if tools:
+        from rollout.plugins.sidecar.kinds.tool import read_tools
+
+        given = dict(read_pair(text, "--parameter") for text in parameters or ())
+        print_json(read_tools(plugin, given))  # which YAML takes too
+        return
+    told = _told(plugin)
     if output is OutputFormat.json:
         print_json(told)
         return

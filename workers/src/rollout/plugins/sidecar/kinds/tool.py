@@ -29,6 +29,7 @@ from rollout.tools.contract import Tool, ToolAnswer, ToolTraits
 from rollout.tools.foreign import PARTED, TOOLS_MAX, foreign_spec, in_order
 from rollout.turns import ToolSpec
 from rollout.types import Row
+from rollout_api.v1alpha1.environment import ToolContainer
 
 CALL_SECONDS = 30.0
 QUEUE_SECONDS = 60.0
@@ -38,16 +39,41 @@ _listed: dict[tuple[str, str, str], tuple[ToolSpec, ...]] = {}
 
 
 class PluginToolSource:
-    """The tools of one plugin, which is started where somebody first looks at them."""
+    """The tools of one plugin, which is started where somebody first looks at them.
 
-    def __init__(self, plugin: PluginFolder, parameters: Mapping[str, str]) -> None:
+    ``declared``: what a run says that they are, where not every process that wants to know may ask.
+    """
+
+    def __init__(
+        self,
+        plugin: Opened,
+        parameters: Mapping[str, str],
+        declared: tuple[ToolSpec, ...] = (),
+    ) -> None:
         self.plugin = plugin
         self.client = PluginClient(plugin, parameters)
-        self._key = (str(plugin.folder), plugin.digest, json.dumps(dict(parameters)))
+        self._declared = declared
+        place = str(plugin.folder) if isinstance(plugin, PluginFolder) else plugin.socket
+        self._key = (place, plugin.digest, json.dumps(dict(parameters)))
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the policy will see. Raises SpecError for a plugin that does not come up, and for tools that no prompt could have."""
+        return self._declared or self._listed()
+
+    def require_declared(self) -> None:
+        """Raise SpecError where the plugin has other tools than the run says; nothing is asked where the run says none."""
+        if not self._declared:
+            return
+        said = {one.name: one.digest for one in self._declared}
+        found = {one.name: one.digest for one in self._listed()}
+        if wrong := sorted({name for name, _ in said.items() ^ found.items()}):
+            raise SpecError(
+                f"plugin {self.plugin.title}: {', '.join(wrong)} is not what toolPlugins says of its tools (name, description"
+                " or parameters): write what rollout plugins show FOLDER --tools prints, or name the image that has them"
+            )
+
+    def _listed(self) -> tuple[ToolSpec, ...]:
         if self._key not in _listed:
             with ThreadPoolExecutor(1, "plugin") as executor:  # whoever asks may be in a loop
                 _listed[self._key] = executor.submit(self._list).result()
@@ -116,7 +142,40 @@ class PluginTool:
         await self._episode.close()
 
 
-def heard_tools(plugin: PluginFolder, said: contract.ListResponse) -> tuple[ToolSpec, ...]:
+def declared_tools(container: ToolContainer, what: str) -> tuple[ToolSpec, ...]:
+    """The tools that a run says a plugin has, as the policy sees them. Raises SpecError for what no prompt could have."""
+    try:
+        return in_order(
+            [
+                foreign_spec(container.name, one.name, one.description, json.loads(one.parameters))
+                for one in container.tools
+            ]
+        )
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{what}: {error}") from error
+
+
+def read_tools(plugin: PluginFolder, given: Mapping[str, str]) -> list[dict[str, str]]:
+    """The tools of a plugin as a run declares them. Raises SpecError for a plugin of another kind, and as ``PluginToolSource.specs``."""
+    if plugin.manifest.kind != "tool":
+        raise SpecError(
+            f"plugin {plugin.title} is of kind {plugin.manifest.kind}, and has no tools"
+        )
+    source = PluginToolSource(plugin, plugin.configure(given))
+    try:
+        return [
+            {
+                "name": one.name.partition(PARTED)[2],
+                "description": one.description,
+                "parameters": json.dumps(dict(one.parameters)),
+            }
+            for one in source.specs
+        ]
+    finally:
+        source.client.close()
+
+
+def heard_tools(plugin: Opened, said: contract.ListResponse) -> tuple[ToolSpec, ...]:
     """The tools as the policy sees them, by name. Raises SpecError for what no prompt could have."""
     if len(said.tools) > TOOLS_MAX:
         raise SpecError(
