@@ -318,7 +318,7 @@ class Manager:
                 store=self.store,
                 keys=lambda: self.known.jwks,
                 keyring=lambda: self.record_keys.ring,
-                authorities=Authorities(client=client),
+                authorities=Authorities(client=client, clocks=clocks),
                 clock=clocks.monotonic,
             ),
             coordinators=coordinators,

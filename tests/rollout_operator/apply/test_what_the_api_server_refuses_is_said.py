@@ -59,6 +59,7 @@ class Refusing:
         self.removed = False
         self.unknown = set()
         self.unsaved = None
+        self.sought = lambda _uid: None
         self.world = World()
         self.queue = KeyQueue()
         self.store = RunStore()

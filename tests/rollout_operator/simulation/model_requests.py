@@ -29,6 +29,8 @@ LATE, FROZEN = "done late", "frozen before"
 """Where there are two replicas: by then the other one may lead."""
 REPLICA_RATE = 0.1
 FROZEN_SECONDS = (5.0, 45.0)
+PACES = (-3.0, -0.5)
+"""Powers of ten: seconds that a request takes on its way where chance mixes their order."""
 WATCH_FAULTS = ("watch cut", "compacted", "events late")
 LATE_SECONDS_MAX = 20.0  # short: virtual time, how late a request is done
 BOOKMARK_SECONDS = 30.0
@@ -142,6 +144,8 @@ class ModelSession:
     writer: str = ""
     may_send: Callable[[], None] | None = None
     sends: Callable[[str], None] = lambda _: None
+    pace: random.Random | None = None
+    """Draws how long each request takes, so that one overtakes another; None: all take about as long."""
     watches: list[asyncio.Event] = field(default_factory=list)
     hearing: asyncio.Event = field(default_factory=_build_set)
     """Cleared: watches are silent."""
@@ -168,7 +172,7 @@ class ModelSession:
     async def _answer(self, request: Request, headers: dict[str, str]) -> Response:
         if request.path.startswith(POLICY_BINDINGS):
             return Response(404, {"message": "this cluster holds no sandbox pods"})
-        await asyncio.sleep(self.draw.uniform(0.001, 0.05))
+        await asyncio.sleep(self._way_seconds())
         await self._leave(request)
         fault = self.chaos.for_call()
         if fault:
@@ -189,6 +193,11 @@ class ModelSession:
         await asyncio.sleep(self.draw.uniform(0.0, 0.05))
         await self.process.gate()
         return response
+
+    def _way_seconds(self) -> float:
+        if self.pace is None:
+            return self.draw.uniform(0.001, 0.05)
+        return 10 ** self.pace.uniform(*PACES)
 
     async def _hold_up(self, fault: str, request: Request) -> None:
         if fault == FROZEN:

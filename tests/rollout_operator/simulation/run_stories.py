@@ -282,6 +282,10 @@ class Story:
     acts: tuple[str, ...]
     end: str
     num_replicas: int = 1
+    mixed: bool = False
+    """Whether requests take as long as chance says, and overtake each other."""
+    shifted: bool = False
+    """Whether there is a request more at the beginning, after which all others meet other faults."""
     bucket: str = ""
     """Where the platform keeps objects; empty for volumes."""
 
@@ -301,15 +305,27 @@ PAIRS_FROM = 1 << 34
 """Seeds from here on tell the same stories under two replicas of the operator."""
 BOTH_WRITE = (9, 56, 20)
 """Of these, in which both write for a while; in the first a stale leader meets a finished run."""
+MIXED_FROM = 1 << 35
+"""Seeds from here on tell the same stories with requests that overtake each other, those of pairs included."""
+SHIFTED_FROM = 1 << 36
+"""Seeds from here on tell the same stories, with the same draws and one request more at the beginning, those of pairs included."""
+MADE_AGAIN = (9,)
+"""Of those of pairs: a stale leader finds no Secret, of a run whose children another one has removed."""
 
 
 def build_story(seed: int) -> Story:
-    if seed >= PAIRS_FROM:
-        return replace(build_story(seed - PAIRS_FROM), seed=seed, num_replicas=2)
-    if seed >= SAVES_FROM:
-        return _build_saves(seed)
-    if seed >= ANSWERS_FROM:
-        return _build_answers(seed)
+    families: tuple[tuple[int, Callable[[int], Story]], ...] = (
+        (SHIFTED_FROM, lambda rest: replace(build_story(rest), seed=seed, shifted=True)),
+        (MIXED_FROM, lambda rest: replace(build_story(rest), seed=seed, mixed=True)),
+        (PAIRS_FROM, lambda rest: replace(build_story(rest), seed=seed, num_replicas=2)),
+        (SAVES_FROM, lambda _: _build_saves(seed)),
+        (ANSWERS_FROM, lambda _: _build_answers(seed)),
+        (0, lambda _: _build_training(seed)),
+    )
+    return next(build(seed - first) for first, build in families if seed >= first)
+
+
+def _build_training(seed: int) -> Story:
     draw = random.Random(f"story {seed}")
     spec: Body = {**SPEC, "actors": {"replicas": draw.choice([1, 1, 2])}}
     if draw.random() < 0.5:

@@ -11,7 +11,7 @@ import random
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,18 @@ from model_cluster import ModelCluster, is_ready
 from model_objects import Body, Change, ModelObjects, Place
 from model_requests import FAULTS, FROZEN, LATE, Chaos, Exchange, ModelSession, Response
 from replicas import DISTURBANCES, RATES, SPLITS, SPLITTING, Disturber, Fencing, Replica
-from run_stories import OUTCOMES, PLACE, RUN, UID, Act, Stage, Story, build_story, make_run
+from run_stories import (
+    OUTCOMES,
+    PLACE,
+    RUN,
+    SHIFTED_FROM,
+    UID,
+    Act,
+    Stage,
+    Story,
+    build_story,
+    make_run,
+)
 from virtual_time import Process, find_process, run_virtual
 
 from rollout_api import names
@@ -57,7 +68,7 @@ POLL_SECONDS = 0.5
 LIVES_MAX = 40
 SYSTEM = "system"
 TOLD_KINDS = [one for one in OWN_KINDS if one is not SWEEPS]
-"""No story has a sweep (tests/rollout_operator/sweep has); its watch would only change what each known seed tells."""
+"""No story has a sweep (tests/rollout_operator/sweep has): its watch is one request more, after which all others come in another order."""
 SETTINGS = Settings(
     health_port=0,
     operator_namespace=SYSTEM,
@@ -122,6 +133,7 @@ class Theatre:
         self.fencing = Fencing(fail=self.promises.fail)
         self.disturb = Disturber(draw, self.loop.call_later)
         self.has_honest_clocks = chaos.honest
+        self.pace = random.Random(f"pace {story.seed}") if story.mixed else None
         self.replicas = [
             Replica(place=one, process=_build_dead()) for one in "ab"[: story.num_replicas]
         ]
@@ -173,7 +185,7 @@ class Theatre:
             session.sends = lambda what: self._sends(replica, what)
         manager = build_manager(session, Network(self.cluster, self.say), clocks, leader)
         replica.sessions, replica.manager = [session, apart][: len(self.replicas)], manager
-        await run_manager(manager, process)
+        await run_manager(manager, process, OWN_KINDS if self.story.shifted else TOLD_KINDS)
         if not replica.is_leaving:
             self.promises.fail("a part of the operator has ended")
         await manager.stop()
@@ -188,6 +200,7 @@ class Theatre:
             process=replica.process,
             say=self.say,
             writer=replica.identity,
+            pace=self.pace,
             outlives=lambda work: self.tasks.append(self.loop.create_task(work, context=_NOBODY)),
         )
 
@@ -325,12 +338,14 @@ def _build_dead() -> Process:
     return process
 
 
-async def run_manager(manager: Manager, process: Process) -> None:
+async def run_manager(
+    manager: Manager, process: Process, kinds: Sequence[Resource] = TOLD_KINDS
+) -> None:
     """An operator's life, until a part of it ends."""
     sink = OwnKinds(manager.store)
     readers = [
         Informer(client=manager.client, resource=one, sink=sink, clocks=manager.clocks)
-        for one in TOLD_KINDS
+        for one in kinds
     ]
     for reader in readers:
         process.spawn(reader.run())
@@ -488,12 +503,12 @@ def play(seed: int, chaos: Chaos, draw: random.Random) -> Life:
 
 
 def undisturbed(seed: int) -> Life:
-    draw = random.Random(f"life {seed}")
+    draw = random.Random(f"life {seed % SHIFTED_FROM}")
     return play(seed, Chaos(draw=draw), draw)
 
 
 def disturbed(seed: int) -> Life:
-    draw = random.Random(f"faults {seed}")
+    draw = random.Random(f"faults {seed % SHIFTED_FROM}")
     chaos = Chaos(draw=draw, rate=draw.choice([0.02, 0.05, 0.15]), left=draw.choice([2, 8, 20]))
     if build_story(seed).num_replicas > 1:
         chaos.kinds, chaos.replica_kinds = (*FAULTS, LATE, FROZEN), tuple(DISTURBANCES)
@@ -510,7 +525,7 @@ def simulate(seed: int) -> Life:
 
 def simulate_one_fault(clean: Life, kind: str, number: int) -> Life:
     """The story of a clean life again, with one fault at one of its calls."""
-    draw = random.Random(f"life {clean.story.seed}")
+    draw = random.Random(f"life {clean.story.seed % SHIFTED_FROM}")
     chaos = Chaos(draw=draw, kinds=(kind,), watch_kinds=(), at_call=number)
     return compare(play(clean.story.seed, chaos, draw), clean)
 

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from fresh_seeds import find_first
 from replicas import DISTURBANCES
-from run_stories import ANSWERS_FROM, BOTH_WRITE, PAIRS_FROM
+from run_stories import ANSWERS_FROM, BOTH_WRITE, MADE_AGAIN, MIXED_FROM, PAIRS_FROM, SHIFTED_FROM
 from simulate_operator import Life, simulate
 
 LONG = 600
@@ -33,6 +33,17 @@ def test_known_seeds_of_runs_without_a_learner(seed):
     check(seed)
 
 
+@pytest.mark.parametrize("seed", (*MADE_AGAIN, 12, 28))
+def test_known_seeds_of_shifted_requests(seed):
+    life = check(SHIFTED_FROM + seed)
+    assert life.num_overlaps
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_known_seeds_of_requests_that_overtake_each_other(seed):
+    check(MIXED_FROM + seed)
+
+
 def test_the_other_one_goes_on_and_for_a_while_both_write():
     life = check(BOTH_WRITE[1])
     assert len(life.writers) > 1
@@ -48,8 +59,11 @@ def test_many_seeds_meet_every_disturbance():
 
 
 @pytest.mark.slow
-def test_many_fresh_seeds():
-    first = find_first()
+@pytest.mark.parametrize(
+    ("family", "count"), [(0, LONG), (SHIFTED_FROM, LONG // 4), (MIXED_FROM, LONG // 4)]
+)
+def test_many_fresh_seeds(family, count):
+    first = family + find_first()
     print(f"fresh seeds from {PAIRS_FROM + first} on")
-    for seed in range(first, first + LONG):
+    for seed in range(first, first + count):
         check(seed)

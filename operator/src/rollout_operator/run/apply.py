@@ -68,9 +68,10 @@ class Applier:
         Raises Terminating when the run itself turns out to be gone, Conflict when it has gone on.
         """
         expected = self._expected(observed, wanted)
-        there = self.store.children(observed.namespace, observed.uid).keys()
-        missing = not expected or not set(expected) - wanted.without <= there
-        if missing and observed.status.attempt >= wanted.attempt:
+        told = observed.status.attempt >= wanted.attempt
+        works = any(one.replicas for one in wanted.live.values())
+        missing = self._misses(observed, wanted, expected, works=works)
+        if missing and told:
             await self._confirm(observed)
         if wanted.record is None:
             known = self._records.get((observed.uid, wanted.attempt))
@@ -81,8 +82,8 @@ class Applier:
             name = record.name
         else:
             name = wanted.record
-        if any(one.replicas for one in wanted.live.values()):
-            await self._ensure_keys(observed, wanted, now)
+        if works:
+            await self._ensure_keys(observed, wanted, now, asks=told and not missing)
         expected = expected or _places(self._records[observed.uid, wanted.attempt])
         await self._sign_again(observed.children.get(("ConfigMap", name)))
         await self._ensure_recorded(observed, replace(wanted, record=name), expected)
@@ -114,6 +115,14 @@ class Applier:
         records = [self._writer.delete(one) for one in children if one.expected]
         await gather_bounded(records, WRITES_AT_ONCE_MAX)
 
+    async def seek_secret(self, observed: Observed) -> None:
+        """Delete the Secret of a run of which nothing else is left, should there be one."""
+        await self.authorities.remove(observed)
+
+    def sought(self, uid: str) -> datetime | None:
+        """When the Secret of a run was last looked for to be deleted; None: not as far as this process remembers."""
+        return self.authorities.sought(uid)
+
     def forget(self, uid: str) -> None:
         """The run is gone."""
         self.authorities.forget(uid)
@@ -126,6 +135,16 @@ class Applier:
         """Every child that the attempt's record lists; none while there is no record."""
         record = observed.children.get(("ConfigMap", wanted.record or ""))
         return _parse_places(record.expected) if record is not None else ()
+
+    def _misses(
+        self, observed: Observed, wanted: Desired, expected: tuple[Place, ...], *, works: bool
+    ) -> bool:
+        """Whether something that is watched has to be made."""
+        needed = set(expected) - wanted.without
+        if works:
+            needed.add(("ConfigMap", names.keys_name(observed.name)))
+        there = self.store.children(observed.namespace, observed.uid).keys()
+        return not expected or not needed <= there
 
     async def _confirm(self, observed: Observed) -> None:
         """Ask before a child is made again, which is bound to no version of the run: ours may be old.
@@ -206,13 +225,20 @@ class Applier:
 
     # -- keys and certificate -------------------------------------------------------------------------
 
-    async def _ensure_keys(self, observed: Observed, wanted: Desired, now: datetime) -> None:
-        """The run's Secret, and the token keys, which tell us when the Secret goes."""
+    async def _ensure_keys(
+        self, observed: Observed, wanted: Desired, now: datetime, *, asks: bool
+    ) -> None:
+        """The run's Secret, and the token keys, which tell us when the Secret goes. ``asks`` before one is made again."""
+
+        async def confirm() -> None:
+            if asks:
+                await self._confirm(observed)
+
         name = names.keys_name(observed.name)
         child = self.store.children(observed.namespace, observed.uid).get(("ConfigMap", name))
         doubted = child is None or child.deleting or is_drifted(child, self._writer.accepted)
         secret = await self.authorities.ensure(
-            observed, now, is_new=_is_new(observed, wanted), doubted=doubted
+            observed, now, is_new=_is_new(observed, wanted), doubted=doubted, confirm=confirm
         )
         meta = plain_meta(observed.name, observed.namespace, observed.uid, name)
         manifest = build_keys(meta, self.keys(), names.certificate_name(observed.name), secret)

@@ -132,10 +132,10 @@ class Reconciler:
     async def _look(self, stored: Stored) -> Observed:
         """What is there. Where a record does not verify, its key may have been rotated a moment ago."""
         observed = self.observer.look(stored)
-        if not observed.unverified:
-            return observed
-        await self.record_keys.look_again()
-        return self.observer.look(stored)
+        if observed.unverified:
+            await self.record_keys.look_again()
+            observed = self.observer.look(stored)
+        return replace(observed, secret_sought=self.applier.sought(observed.uid))
 
     async def _reconcile_run(self, stored: Stored) -> None:
         observed = await self._look(stored)
@@ -184,6 +184,8 @@ class Reconciler:
         """Children, then the coordinator; the plan, with what only acting could tell."""
         if plan.remove_children:
             await self.applier.remove(observed)
+        if plan.seek_secret:
+            await self.applier.seek_secret(observed)
         if plan.wanted is not None:
             name = await self.applier.ensure(observed, plan.wanted, lambda: _given(inputs), now)
             if plan.wanted.record is None and plan.status is not None:

@@ -2,17 +2,20 @@
 
 Secrets are never listed nor watched. That one is gone is learnt from the garbage collector: the ConfigMap
 with the token keys names the Secret as a second owner, and loses that reference as soon as the Secret goes.
+That one has come is learnt by asking for it: whoever believes that it leads may have made it again.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from rollout_api import GROUP, names
+from rollout_operator.controller.clocks import CLOCKS, Clocks
 from rollout_operator.controller.times import read_time, render_time
 from rollout_operator.errors import Conflict, FieldConflict, NotFound
 from rollout_operator.kube.client import KubeClient
@@ -23,6 +26,8 @@ from rollout_operator.run.permitted import check_permitted
 from rollout_operator.run.plan.model import Observed
 from rollout_operator.run.render.inputs import Manifest, plain_meta
 
+SOUGHT_MAX = 20_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -32,24 +37,38 @@ class Known:
     not_after: datetime
 
 
+async def unasked() -> None:
+    """Whoever makes it knows the run."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Authorities:
-    """Remembers the Secret of each run."""
+    """Remembers the Secret of each run, and when that of a finished run was looked for."""
 
     client: KubeClient
+    clocks: Clocks = CLOCKS
     _known: dict[str, Known] = field(default_factory=dict)
+    _sought: OrderedDict[str, datetime] = field(default_factory=OrderedDict)
 
     async def ensure(
-        self, observed: Observed, now: datetime, *, is_new: bool, doubted: bool
+        self,
+        observed: Observed,
+        now: datetime,
+        *,
+        is_new: bool,
+        doubted: bool,
+        confirm: Callable[[], Awaitable[None]] = unasked,
     ) -> str:
         """See that the Secret is there and valid; its UID.
 
-        ``is_new``: nothing of the run exists yet. ``doubted``: look, whatever is remembered.
+        ``is_new``: nothing of the run exists yet. ``doubted``: look, whatever is remembered. ``confirm`` raises when the run
+        has gone on, and is called before one is made.
         """
         known = None if doubted else self._known.get(observed.uid)
         if known is None and not is_new:
             known = await self._find(observed)
         if known is None:
+            await confirm()
             known = await self._issue(observed, now)
         elif must_renew(known.not_after, now):
             known = await self._renew(observed, now)
@@ -58,7 +77,19 @@ class Authorities:
 
     async def remove(self, observed: Observed) -> None:
         """Delete the Secret, when it is the run's."""
-        self.forget(observed.uid)
+        sought = self.clocks.now()
+        self._known.pop(observed.uid, None)
+        await self._delete(observed)
+        self._sought[observed.uid] = sought
+        self._sought.move_to_end(observed.uid)
+        while len(self._sought) > SOUGHT_MAX:
+            self._sought.popitem(last=False)
+
+    def sought(self, uid: str) -> datetime | None:
+        """When ``remove`` last looked for the Secret of a run; None: not as far as this process remembers."""
+        return self._sought.get(uid)
+
+    async def _delete(self, observed: Observed) -> None:
         name = names.certificate_name(observed.name)
         try:
             found = await self.client.get(SECRETS, observed.namespace, name, metadata_only=True)
@@ -78,6 +109,7 @@ class Authorities:
     def forget(self, uid: str) -> None:
         """The run is gone."""
         self._known.pop(uid, None)
+        self._sought.pop(uid, None)
 
     async def _issue(self, observed: Observed, now: datetime) -> Known:
         """Make the Secret; one that is there already, and ours, is never replaced."""

@@ -1,6 +1,10 @@
 """A run that has finished: its pods go, then what it leaves behind, and at last, when it asks for it, itself. Pure.
 
 Its conditions stay as they were; what keeps it from being cleaned up is said beside them.
+
+A create is bound to absence alone: a replica that stood still between its question and its create makes a child again of which
+the leader has removed all. What is watched is seen, and removed once more. The Secret is not watched: it is asked for, the
+seldomer the longer the run's time is over.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ from rollout_operator.controller.conditions import ConditionUpdate, no
 from rollout_operator.controller.times import parse_time
 from rollout_operator.run.plan.attempts import find_record
 from rollout_operator.run.plan.children import earliest, plan_desired, until
-from rollout_operator.run.plan.model import Observed, Plan
+from rollout_operator.run.plan.model import REST_SECONDS, Observed, Plan
 from rollout_operator.run.plan.phases import END, plan_down
 from rollout_operator.run.plan.queueing import plan_step
 from rollout_operator.run.plan.status.conditions import read_conditions
 from rollout_operator.run.plan.status.finish import finish_plan
+
+SEEK_SECONDS_MIN = 30.0
+"""Between two questions for the Secret of a run whose time is over; then as long as it has been over."""
 
 
 def plan_finished(observed: Observed, now: datetime) -> Plan:
@@ -32,10 +39,13 @@ def plan_finished(observed: Observed, now: datetime) -> Plan:
         plan = Plan(lower=phase.live, requeue_seconds=until(phase.due, now))
         return finish_plan(observed, plan, _frozen(observed, over=over), now, frozen=True)
     if record is None or (over and phase.gone):
+        left = _has_children(observed)
+        seek = over and not left and now >= _seek_time(due, observed.secret_sought)
         plan = Plan(
-            remove_children=_has_children(observed) and over,
+            remove_children=left and over,
+            seek_secret=seek,
             quota=plan_step(observed, alive=False, over=over),
-            requeue_seconds=None if over else until(due, now),
+            requeue_seconds=_again_seconds(observed, due, now, asks=seek or left),
         )
         if over and _nothing_left(observed) and _deletes_run(observed):
             plan = replace(plan, delete_run=not observed.tracker)
@@ -58,6 +68,24 @@ def _removal_time(observed: Observed) -> datetime | None:
     if spec is None or completed is None or spec.limits.ttl_seconds_after_finished is None:
         return None
     return parse_time(completed) + timedelta(seconds=spec.limits.ttl_seconds_after_finished)
+
+
+def _seek_time(due: datetime | None, sought: datetime | None) -> datetime:
+    """When to ask for the Secret of a run whose time is over since ``due``: it doubles its age from question to question."""
+    assert due is not None
+    if sought is None:
+        return due
+    return sought + max(timedelta(seconds=SEEK_SECONDS_MIN), sought - due)
+
+
+def _again_seconds(
+    observed: Observed, due: datetime | None, now: datetime, *, asks: bool
+) -> float | None:
+    """When to look again. All runs are looked at within REST_SECONDS: nobody wakes for a question that comes later."""
+    if due is None or now < due:
+        return until(due, now)
+    again = until(_seek_time(due, now if asks else observed.secret_sought), now)
+    return again if again is not None and again <= REST_SECONDS else None
 
 
 def _deletes_run(observed: Observed) -> bool:

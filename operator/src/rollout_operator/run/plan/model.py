@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from rollout_api.conditions import Reason
@@ -89,7 +90,8 @@ class Observed:
     make the object again if it were deleted. ``children`` has no record that does not verify;
     ``unverified`` names those. Nor has it one of ours in a format that is not read: those are ``unread``,
     the newest first. ``snapshots`` are those of its schedules, the oldest first; ``unsaved``: why none can be made or
-    deleted just now.
+    deleted just now. ``secret_sought``: when this process last asked for the Secret of a finished run whose time is
+    over; None: never.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Observed:
     tracker: str = ""
     snapshots: tuple[MadeSnapshot, ...] = ()
     unsaved: Blocked | None = None
+    secret_sought: datetime | None = None
     coordinator_role: RoleReference = field(default_factory=RoleReference)
 
     def permit(self, allowances: Allowances | None = None) -> Permit:
@@ -188,13 +191,15 @@ class Plan:
     """What to do, in this order: children, the coordinator, quota, the status, events.
 
     ``lower``: StatefulSets that get fewer pods by themselves, where no record says what they are.
-    ``makes`` and ``drops``: RolloutSnapshots of its schedules. ``status`` None writes nothing. ``remove_children``: the time to live is over. ``delete_run``: and
-    nothing is left of the run but its object, which shall go too.
+    ``makes`` and ``drops``: RolloutSnapshots of its schedules. ``status`` None writes nothing. ``remove_children``: the time to live is over. ``seek_secret``: and
+    nothing that is watched is left: is the Secret? ``delete_run``: nothing is left of the run but its object, which shall
+    go too.
     """
 
     wanted: Desired | None = None
     lower: Mapping[Role, ScaleState] = field(default_factory=dict)
     remove_children: bool = False
+    seek_secret: bool = False
     delete_run: bool = False
     stop_coordinator: bool = False
     send_settings: bool = False
