@@ -10,13 +10,17 @@ from rollout_operator.run.plan.settled import differ
 
 
 def records(observed: Observed) -> list[Child]:
-    """Records of run attempts that exist, the newest first, then by name."""
+    """Records of run attempts that exist, the newest first; of one attempt that which its status names, then by name.
+
+    A replica that was not told of a record may have made another one of its attempt.
+    """
+    told = observed.status.configuration
     found = [
         child
         for (kind, _), child in observed.children.items()
         if kind == "ConfigMap" and child.expected and not child.deleting
     ]
-    return sorted(found, key=lambda child: (-child.attempt, child.name))
+    return sorted(found, key=lambda child: (-child.attempt, child.name != told, child.name))
 
 
 def current_attempt(observed: Observed) -> int:
@@ -69,7 +73,7 @@ def has_pods(observed: Observed) -> bool:
 
 
 def find_record(observed: Observed, attempt: int) -> Child | None:
-    """The record of an attempt; of two the first by name."""
+    """The record of an attempt."""
     return next((child for child in records(observed) if child.attempt == attempt), None)
 
 
