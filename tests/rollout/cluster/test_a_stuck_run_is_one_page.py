@@ -9,7 +9,8 @@ from answering_api_server import api_server, refusal, said
 from rollout.cli.main import main
 
 NODES = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-WAITS = f"pod a-learner-0: {NODES}"
+TRIED = f"{NODES} no new claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found."
+WAITS = f"pod a-learner-0: {TRIED}"
 
 
 def ago(**how):
@@ -49,7 +50,7 @@ PODS = [
         "a-learner-0",
         "learner",
         phase="Pending",
-        conditions=[{"type": "PodScheduled", "status": "False", "message": NODES}],
+        conditions=[{"type": "PodScheduled", "status": "False", "message": TRIED}],
     ),
     build_pod(
         "a-actors-0",
@@ -64,7 +65,19 @@ EVENT = {
     "type": "Warning",
     "reason": "FailedScheduling",
     "message": NODES,
-    "involvedObject": {"name": "a-learner-0"},
+    "involvedObject": {"kind": "Pod", "name": "a-learner-0"},
+}
+STARTED = {
+    "type": "Normal",
+    "reason": "Starting",
+    "message": "run attempt 1 starts",
+    "involvedObject": {"kind": "RolloutRun", "name": "a"},
+}
+NO_PODS = {
+    "type": "Normal",
+    "reason": "NoPods",
+    "message": "No matching pods found",
+    "involvedObject": {"kind": "PodDisruptionBudget", "name": "a-actors"},
 }
 
 
@@ -74,7 +87,14 @@ def answer(method, path, query):
     if path.startswith("/api/v1/") and path.endswith("/pods"):
         return said(200, {"items": PODS})
     if path.endswith("/events"):
-        return said(200, {"items": [EVENT | {"lastTimestamp": ago(minutes=8)}]})
+        first = {"eventTime": ago(minutes=20).replace("Z", ".000001Z"), "count": 3}
+        told = [
+            EVENT | {"lastTimestamp": ago(minutes=8)},
+            STARTED | {"lastTimestamp": ago(minutes=21)},
+            NO_PODS | {"lastTimestamp": ago(minutes=21)},
+            EVENT | first,
+        ]
+        return said(200, {"items": told})
     if path.endswith("/log"):
         return refusal(403, "pods/log is forbidden")
     return refusal(404, "404 page not found")
@@ -104,6 +124,7 @@ def test_the_page_begins_with_place_progress_and_what_to_try(rollout):
     assert "step 120, maxSteps 400, rewardMean 0.53, written 9m ago" in lines[1]
     assert lines[2] == f"- pod a-learner-0: not scheduled: {NODES}"
     assert lines[3].startswith("  try: no node has room")
+    assert "`rollout scale a N`" in lines[3]
     assert lines[4] == ""
 
 
@@ -114,10 +135,18 @@ def test_a_log_that_may_not_be_read_is_named(rollout):
     assert "learner: could not be read: you may not get the log of pod/a-learner-0" in page
 
 
-def test_events_say_how_long_ago_they_were(rollout):
-    rows = [line.split() for line in rollout("events", "a").splitlines() if line]
+def test_what_one_condition_has_said_another_does_not_repeat(rollout):
+    rows = {line.split()[0]: line for line in rollout("describe", "a").splitlines() if line}
 
-    assert rows[1][:4] == ["8m", "Warning", "FailedScheduling", "a-learner-0"]
+    assert NODES in rows["Ready"]
+    assert rows["Reconciling"].rstrip().endswith("(as Ready)")
+
+
+def test_events_say_how_long_ago_they_were_and_how_often(rollout):
+    _, started, failed = rollout("events", "a").splitlines()
+
+    assert started.split()[:3] == ["21m", "Normal", "Starting"]
+    assert failed.split()[:5] == ["8m", "x4", "Warning", "FailedScheduling", "a-learner-0"]
 
 
 def test_a_cluster_without_metrics_is_said_to_have_none(rollout):

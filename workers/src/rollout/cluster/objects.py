@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ CALM = frozenset({"ContainerCreating", "PodInitializing"})
 """What a container waits for in the normal course."""
 
 
+UNHELPFUL = re.compile(r" (?:no new claims to deallocate|preemption:)")
+"""Where the scheduler begins to tell what it has tried beside; nodes and reasons stand before that."""
 SWEPT = ("running", "succeeded", "stopped")
 """Counts of a sweep that ``rollout get`` shows."""
 
@@ -164,7 +167,8 @@ def _container_states(pod: Object) -> list[Object]:
 def _unscheduled(pod: Object) -> Iterator[str]:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        yield f"not scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+        said = scheduled.get("message") or str(scheduled.get("reason"))
+        yield f"not scheduled: {UNHELPFUL.split(said)[0]}"
 
 
 def _troubles(containers: Sequence[Object]) -> Iterator[str]:

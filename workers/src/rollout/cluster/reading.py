@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollout.cluster.kinds import RUN, SWEEP
 from rollout.cluster.objects import Object, select_pods
-from rollout.cluster.stuck import event_time
+from rollout.cluster.stuck import event_order
 from rollout.cluster.sweeps import sweep_rows
 from rollout_api import names
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rollout.cluster.client import Cluster
 
+BUDGET = "PodDisruptionBudget"
 ROLES = ("coordinator", "learner", "actor")
 
 
@@ -24,13 +25,17 @@ def read_pods(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
 
 
 def read_events(cluster: Cluster, found: Object, pods: Sequence[Object]) -> list[dict[str, Any]]:
-    """Events about the object, its workloads and its pods, oldest first; of a sweep also those about its runs."""
+    """Events about the object, its workloads and its pods, oldest first; of a sweep also those about its runs.
+
+    Those of disruption budgets, which have the workloads' names, are left out.
+    """
     if found.get("kind") == SWEEP.name:
         return _events_of_sweep(cluster, found)
     run = found["metadata"]["name"]
     workloads = [names.workload_name(run, role) for role in ROLES]
     about = {run, *workloads, *(pod["metadata"]["name"] for pod in pods)}
-    return sorted(cluster.events(sorted(about)), key=event_time)
+    told = [one for one in cluster.events(sorted(about)) if _regarded(one)[0] != BUDGET]
+    return sorted(told, key=event_order)
 
 
 def _events_of_sweep(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
@@ -39,7 +44,7 @@ def _events_of_sweep(cluster: Cluster, found: Object) -> list[dict[str, Any]]:
     about.add((SWEEP.name, found["metadata"]["name"]))
     told = cluster.events(sorted({name for _, name in about}))
     mine = [one for one in told if _regarded(one) in about]
-    return sorted(mine, key=event_time)
+    return sorted(mine, key=event_order)
 
 
 def _regarded(event: Object) -> tuple[str, str]:

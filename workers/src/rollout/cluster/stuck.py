@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rollout.cluster.objects import Object, PodState, condition, dig, parse_time, short_duration
 from rollout_api.conditions import Reason
 
 ADVICE = {
-    "not scheduled": "no node has room or the right labels: `kubectl describe node`, fewer actors (`rollout scale`),"
-    " or another accelerator class",
+    "not scheduled": "no node has room or the right labels (`kubectl describe node`): fewer actors give devices back"
+    " (`rollout scale {run} N`), `rollout suspend {run}` gives all back until there is room; or another accelerator class",
     "ImagePull": "the image cannot be pulled: correct the name in the runtime or the run (suspend, edit, resume), or"
     " give the namespace the pull secret",
     "ErrImageNeverPull": "the image is not on the node and may not be pulled",
@@ -24,6 +24,7 @@ ADVICE = {
     " train.microBatchTokens",
     "CreateContainerConfigError": "a Secret or ConfigMap that the pod names is missing in this namespace",
 }
+"""What to try by what a pod's trouble says; ``{run}`` is the run's name."""
 TOLD_BELOW = frozenset({Reason.UNSCHEDULABLE, Reason.NO_PROGRESS})
 """What a run waits for that is said of its pods and its progress, with more."""
 PROGRESS_SECONDS_MAX = 600.0
@@ -53,7 +54,7 @@ def find_causes(facts: Facts) -> tuple[Finding, ...]:
     return (
         *_of_wishes(facts.run),
         *_of_conditions(facts.run),
-        *(finding for pod in facts.pods for finding in _of_pod(pod)),
+        *(finding for pod in facts.pods for finding in _of_pod(facts.run, pod)),
         *_of_absence(facts),
         *_of_progress(facts),
     )
@@ -69,7 +70,7 @@ def culprit(facts: Facts) -> str | None:
 def warnings(events: Sequence[Object], limit: int = 10) -> list[Object]:
     """The newest warnings, oldest first."""
     found = [one for one in events if one.get("type") == "Warning"]
-    return sorted(found, key=event_time)[-limit:]
+    return sorted(found, key=event_order)[-limit:]
 
 
 def event_time(event: Object) -> str:
@@ -82,6 +83,27 @@ def event_time(event: Object) -> str:
         or dig(event, "metadata.creationTimestamp")
         or ""
     )
+
+
+def event_order(event: Object) -> datetime:
+    """When that was, to sort by: some write whole seconds, others parts of them."""
+    seen = event_time(event)
+    return parse_time(seen) if seen else datetime.min.replace(tzinfo=UTC)
+
+
+def merge_events(events: Sequence[Object]) -> list[tuple[Object, int]]:
+    """Events in their order, each once: the last of those that say the same of the same object, and how many there were."""
+    merged: dict[tuple[Any, ...], tuple[Object, int]] = {}
+    for one in events:
+        about = one["involvedObject"]["name"]
+        key = (one.get("type"), one.get("reason"), about, one.get("message"))
+        _, before = merged.pop(key, (one, 0))
+        merged[key] = (one, before + max(1, _count(one)))
+    return list(merged.values())
+
+
+def _count(event: Object) -> int:
+    return dig(event, "series.count") or event.get("count") or 1
 
 
 def _is_pod_of(pod: PodState, worker: str) -> bool:
@@ -132,13 +154,14 @@ def _explained(kind: str, found: Mapping[str, Any]) -> Finding:
     return Finding(what=f"{kind}={found['status']}, {reason}{message}", try_this=action)
 
 
-def _of_pod(pod: PodState) -> Iterator[Finding]:
+def _of_pod(run: Object, pod: PodState) -> Iterator[Finding]:
     if not pod.trouble:
         return
-    advice = next((text for word, text in ADVICE.items() if word in pod.trouble), None)
+    words = f"read its last words: kubectl logs {pod.name} --previous"
+    advice = next((text for word, text in ADVICE.items() if word in pod.trouble), words)
     yield Finding(
         what=f"pod {pod.name}: {pod.trouble}",
-        try_this=advice or f"read its last words: kubectl logs {pod.name} --previous",
+        try_this=advice.replace("{run}", dig(run, "metadata.name")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,10 +94,11 @@ def describe(
         print_json({"object": found, "pods": pods, "events": events})
         return
     print_line(f"{reference} in {cluster.namespace} ({cluster.context})")
-    print_conditions(found)
     print_progress(found)
+    print_conditions(found)
     _print_swept(found)
     print_pods([pod_state(pod) for pod in pods])
+    print_line()
     print_events(events[-10:])
 
 
@@ -151,11 +152,14 @@ def top(
 
 
 def print_conditions(found: Object) -> None:
-    """Every condition, with what it says."""
-    rows = [
-        (one["type"], one["status"], one.get("reason"), one.get("message"))
-        for one in found.get("status", {}).get("conditions", ())
-    ]
+    """Every condition, with what it says; what one before it has said already is not repeated."""
+    told: dict[str, str] = {}
+    rows = []
+    for one in found.get("status", {}).get("conditions", ()):
+        kind, message = one["type"], one.get("message")
+        before = told.setdefault(message, kind) if message else kind
+        words = message if before == kind else f"(as {before})"
+        rows.append((kind, one["status"], one.get("reason"), words))
     if rows:
         print_table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)
     else:
@@ -192,23 +196,22 @@ def _ago(time: str, now: datetime) -> str:
     return short_duration((now - parse_time(time)).total_seconds()) if time else "-"
 
 
-def print_events(told: Iterable[Object]) -> None:
-    """Events as rows, each with how long ago it was seen last."""
-    from rollout.cluster.stuck import event_time
+def print_events(told: Sequence[Object]) -> None:
+    """Events as rows, each with how long ago it was seen last, and how often."""
+    from rollout.cluster.stuck import event_time, merge_events
 
     now = datetime.now(UTC)
     rows = [
         (
-            _ago(event_time(one), now),
+            _ago(event_time(one), now) + (f" x{count}" if count > 1 else ""),
             one.get("type"),
             one.get("reason"),
             one["involvedObject"]["name"],
             one.get("message"),
         )
-        for one in told
+        for one, count in merge_events(told)
     ]
     if rows:
-        print_line()
         print_table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), rows)
 
 

@@ -68,6 +68,7 @@ def stuck(
     _print_causes(causes)
     print_conditions(found)
     print_pods(facts.pods)
+    print_line()
     print_events(facts.events)
     _print_text(f"last words of {guilty}", words)
     for title, lines in kept:
