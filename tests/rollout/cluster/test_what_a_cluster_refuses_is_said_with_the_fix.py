@@ -73,6 +73,13 @@ def rollout(monkeypatch, capsys):
         (refusal(403, 'User "me" cannot get resource'), 4, "you may not get rolloutrun/a"),
         (refusal(401, "Unauthorized"), 4, "you may not get"),
         (refusal(503, "the server is starting"), 4, "the server is starting"),
+        (
+            refusal(
+                500, 'Internal error occurred: failed calling webhook "runs.rollout.dev": refused'
+            ),
+            4,
+            "are its pods up? kubectl get pods -A -l app.kubernetes.io/component=webhook",
+        ),
         ((500, b"<html>\x1b[31m no json </html>"), 4, "500"),
     ],
 )

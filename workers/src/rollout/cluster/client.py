@@ -42,6 +42,12 @@ IN_POD = "KUBERNETES_SERVICE_HOST"
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 NOT_FOUND, FORBIDDEN, UNAUTHORISED, CONFLICT = 404, 403, 401, 409
 
+NOBODY_REVIEWS = "failed calling webhook"
+NO_WEBHOOK = (
+    "runs are refused while nobody reviews them; are its pods up?"
+    " kubectl get pods -A -l app.kubernetes.io/component=webhook"
+)
+
 Object = dict[str, Any]
 Connection = tuple[str, str, client.ApiClient]
 """A context's name, its namespace, and how its API server is spoken to."""
@@ -312,7 +318,8 @@ def _refusal(error: ApiException, verb: str, what: str, cluster: Cluster) -> Kub
         return KubeError(
             f"you may not {verb} {what} in namespace {cluster.namespace}: {message}; ask the platform for that right"
         )
-    return KubeError(f"{verb} {what}: {message}")
+    silent = f"; {NO_WEBHOOK}" if NOBODY_REVIEWS in message else ""
+    return KubeError(f"{verb} {what}: {message}{silent}")
 
 
 def _message(error: ApiException) -> str:
