@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rollout.errors import SpecError
 from rollout.runs.manifest import load_documents
 from rollout.runs.validation import validate_documents
-from rollout.supervisor.sweep_points import (
+from rollout.supervisor.sweeps.points import (
     NAME_MAX,
     Axis,
     name_point,

@@ -23,8 +23,8 @@ from rollout.cli.starting.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
     from rollout.runs.manifest import Document
-    from rollout.supervisor.sweep import Entry
-    from rollout.supervisor.sweep_points import Point
+    from rollout.supervisor.sweeps.points import Point
+    from rollout.supervisor.sweeps.running import Entry
 
 PARALLEL_MAX = 64
 SEEDS_MAX = 1000
@@ -62,7 +62,7 @@ def sweep(
 
     from rollout.common.stacks import show_on_signal
     from rollout.runs.run_dir import runs_home
-    from rollout.supervisor.sweep import Sweep, exit_code_of, run_points
+    from rollout.supervisor.sweeps.running import Sweep, exit_code_of, run_points
 
     document = _document(file, set_ or [])
     points = _points(document, over or [], seeds)
@@ -99,7 +99,7 @@ def _document(file: str, overrides: Sequence[str]) -> Document:
 
 def _points(document: Document, over: Sequence[str], seeds: int) -> Sequence[Point]:
     from rollout.errors import SpecError
-    from rollout.supervisor.sweep_points import parse_axis, plan_points, seed_axis
+    from rollout.supervisor.sweeps.points import parse_axis, plan_points, seed_axis
 
     axes = [parse_axis(item) for item in over]
     if seeds > 1:

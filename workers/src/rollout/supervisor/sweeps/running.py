@@ -28,7 +28,7 @@ from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir, find_run_dirs
 from rollout.runs.snapshots.places import read_config
 from rollout.supervisor.launch import read_result
-from rollout.supervisor.sweep_points import Point
+from rollout.supervisor.sweeps.points import Point
 from rollout.supervisor.watch import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
 from rollout_api.v1alpha1.run import RolloutRunSpec
 

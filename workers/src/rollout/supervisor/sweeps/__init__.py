@@ -1,0 +1,1 @@
+"""A sweep on this machine: its points, and the processes that run them."""
