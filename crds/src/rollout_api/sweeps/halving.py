@@ -32,6 +32,10 @@ class Loser:
     num_runs: int
     kept: int
 
+    def explain(self) -> str:
+        """Why it is stopped, for people."""
+        return f"at step {self.step} it was number {self.place} of {self.num_runs}, of which {self.kept} go on"
+
 
 def rung_of(rule: HalvingRule, step: int) -> int | None:
     """The highest rung at or below a step; None below the first."""

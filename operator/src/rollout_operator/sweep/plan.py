@@ -224,8 +224,7 @@ def _find_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> tuple[Loser,
 
 
 def _stop(entry: SweepRun, lost: Loser) -> SweepRun:
-    words = f"at step {lost.step} it was number {lost.place} of {lost.num_runs}, of which {lost.kept} go on"
-    return _over(entry, "Stopped", words)
+    return _over(entry, "Stopped", lost.explain())
 
 
 def _fork(

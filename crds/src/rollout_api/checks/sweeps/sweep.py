@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -48,7 +48,9 @@ def check_sweep(
 
 def check_form(spec: SweepSpec) -> Iterator[Problem]:
     """What is wrong with a sweep whatever its runs come to."""
-    found = [*_template(spec.template.spec), *_parameters(spec), *_objective(spec), *_forks(spec)]
+    run, stops = spec.template.spec, spec.early_stopping is not None
+    objective = check_objective(run, spec.objective.metric, stops_early=stops)
+    found = [*_template(run), *_parameters(spec), *objective, *_forks(spec)]
     yield from found
     if found:
         return
@@ -143,8 +145,10 @@ def _values(one: SweepParameter, field: Settable, path: str) -> Iterator[Problem
             yield Problem(field=place, reason="DuplicateName", message=message, fix=fix)
 
 
-def _objective(spec: SweepSpec) -> Iterator[Problem]:
-    run, metric = spec.template.spec, spec.objective.metric
+def check_objective(
+    run: RolloutRunSpec, metric: Literal["RewardMean", "BestEvaluation"], *, stops_early: bool
+) -> Iterator[Problem]:
+    """Why runs of this spec cannot be compared by a metric, or (``stops_early``) not before their end."""
     if run.train is None:
         return
     selecting = [one for one in run.evaluations if one.selects]
@@ -153,16 +157,16 @@ def _objective(spec: SweepSpec) -> Iterator[Problem]:
             field="spec.objective.metric",
             reason="InvalidValue",
             message=f"{run.train.algorithm.chosen} samples nothing and reports no reward",
-            fix="write BestEvaluation, and let one of the template's evaluations select",
+            fix="write BestEvaluation, and let one of its evaluations select",
         )
     if metric == "BestEvaluation" and not selecting:
         yield Problem(
             field="spec.objective.metric",
             reason="MissingField",
-            message="no evaluation of the template selects",
-            fix="set selects: true in one of spec.template.spec.evaluations, or write RewardMean",
+            message="no evaluation of the run selects",
+            fix="set selects: true in one of its evaluations, or write RewardMean",
         )
-    elif metric == "BestEvaluation" and spec.early_stopping and not selecting[0].every_steps:
+    elif metric == "BestEvaluation" and stops_early and not selecting[0].every_steps:
         yield Problem(
             field="spec.earlyStopping",
             reason="MissingField",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +24,42 @@ from rollout.cli.starting.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
     from rollout.runs.manifest import Document
+    from rollout.supervisor.sweeps.halving import Halving
     from rollout.supervisor.sweeps.points import Point
     from rollout.supervisor.sweeps.running import Entry
 
 PARALLEL_MAX = 64
 SEEDS_MAX = 1000
+FACTOR = 3
+
+
+class HalveBy(StrEnum):
+    """What points are compared by before their end."""
+
+    reward = "RewardMean"
+    evaluation = "BestEvaluation"
+
+
+HalveAtOption = Annotated[
+    int | None,
+    typer.Option(
+        "--halve-at",
+        min=1,
+        max=10_000_000,
+        help="Compare points at this step, and at each FACTOR times as far; all but the best are stopped. Unset: every point goes to its end.",
+    ),
+]
+HalveFactorOption = Annotated[
+    int | None,
+    typer.Option("--halve-factor", min=2, max=10, help="Of so many one goes on; default: 3."),
+]
+HalveByOption = Annotated[
+    HalveBy | None,
+    typer.Option(
+        "--halve-by",
+        help="RewardMean (of the step; the default), or BestEvaluation (of the evaluation that selects).",
+    ),
+]
 
 
 def sweep(
@@ -52,12 +84,15 @@ def sweep(
         str | None,
         typer.Option("--name", help="The sweep's folder; default: <manifest's name>-sweep."),
     ] = None,
+    halve_at: HalveAtOption = None,
+    halve_factor: HalveFactorOption = None,
+    halve_by: HalveByOption = None,
     by: ByOption = None,
     set_: SetOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Run a manifest over a grid of settings; skip what is finished; end with a ranked page."""
+    """Run a manifest over a grid of settings; skip what is finished, stop losers early; end with a ranked page."""
     import os
 
     from rollout.common.stacks import show_on_signal
@@ -66,6 +101,7 @@ def sweep(
 
     document = _document(file, set_ or [])
     points = _points(document, over or [], seeds)
+    halving = _halving(points, halve_at, halve_factor, halve_by)
     if dry_run:
         _print_points(points, output)
         return
@@ -76,6 +112,7 @@ def sweep(
         parallel=parallel,
         shows=parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
         tell=print_note,
+        halving=halving,
     )
     show_on_signal()
     entries = run_points(wanted, points)
@@ -107,6 +144,27 @@ def _points(document: Document, over: Sequence[str], seeds: int) -> Sequence[Poi
     if not axes:
         raise SpecError("nothing to sweep over; give --over path=value,value or --seeds N")
     return plan_points(document, axes)
+
+
+def _halving(
+    points: Sequence[Point], first_step: int | None, factor: int | None, by: HalveBy | None
+) -> Halving | None:
+    """How points lose. Raises SpecError, also for points that report nothing to be compared by."""
+    from rollout.errors import SpecError
+    from rollout.supervisor.sweeps.halving import Halving, require_objective
+    from rollout_api.sweeps.halving import HalvingRule
+
+    if first_step is None:
+        given = {"--halve-factor": factor, "--halve-by": None if by is None else by.value}
+        for name, value in given.items():
+            if value is not None:
+                raise SpecError(f"{name} {value}: nothing is halved without --halve-at STEP")
+        return None
+    among = FACTOR if factor is None else factor
+    metric = HalveBy.reward if by is None else by
+    require_objective(points, metric.value)
+    rule = HalvingRule(first_step=first_step, factor=among, min_runs=among)
+    return Halving(rule=rule, metric=metric.value)
 
 
 def _sweep_name(document: Document) -> str:
@@ -143,5 +201,6 @@ def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: Output
 
 
 def _why(entry: Entry) -> str:
-    code = "" if entry.exit_code is None else f" (exit code {entry.exit_code})"
+    shown = entry.exit_code is not None and entry.state != "stopped"
+    code = f" (exit code {entry.exit_code})" if shown else ""
     return f"{code}: {entry.message}" if entry.message else code

@@ -1,20 +1,22 @@
 """Runs the points of a sweep, each in a process of its own; what is finished already is not run again.
 
-A point that fails stops no other. Killed, or interrupted with Ctrl-C, a sweep goes on where it was when
-the same command is given again: finished points are skipped, begun ones resumed.
+A point that fails stops no other; one that loses (``halving``) saves itself and stays stopped. Killed, or interrupted
+with Ctrl-C, a sweep goes on where it was when the same command is given again: finished points are skipped, begun ones
+resumed. Who lost is written into ``sweep.json`` before it is told to stop.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,23 +30,30 @@ from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir, find_run_dirs
 from rollout.runs.snapshots.places import read_config
 from rollout.supervisor.launch import read_result
+from rollout.supervisor.sweeps.halving import Halving, PointsComparer
 from rollout.supervisor.sweeps.points import Point
 from rollout.supervisor.watch import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 1.0
+"""Between two looks at what points have reported."""
 INTERRUPTED_SECONDS_MAX = 120.0
-"""How long an interrupted point may take to save its state; then it is killed."""
+"""How long an interrupted point, or one that lost, may take to save its state; then it is killed."""
 MESSAGE_MAX = 400
 FINISHED = (EXIT_OK, EXIT_GATE)
 """Exit codes of a run that went to its end; a gate may have refused it."""
 
-State = Literal["waiting", "running", "finished", "failed", "interrupted"]
+State = Literal["waiting", "running", "finished", "failed", "interrupted", "stopped"]
+Running = dict[str, tuple["Entry", "subprocess.Popen[bytes]"]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One point and how it stands. ``skipped``: it had been finished before."""
+    """One point and how it stands. ``skipped``: it had been finished, or stopped as a loser, before.
+
+    ``rungs``: what it had at each rung of ``halving``.
+    """
 
     point: Point
     state: State = "waiting"
@@ -52,6 +61,7 @@ class Entry:
     exit_code: int | None = None
     message: str = ""
     skipped: bool = False
+    rungs: Mapping[int, float] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         """As plain data."""
@@ -63,6 +73,7 @@ class Entry:
             "exit_code": self.exit_code,
             "message": self.message,
             "skipped": self.skipped,
+            "rungs": [{"step": step, "value": value} for step, value in self.rungs.items()],
         }
 
 
@@ -70,7 +81,7 @@ class Entry:
 class Sweep:
     """Where a sweep lives. ``parallel`` points run at a time; ``shows``: their output is shown, not logged.
 
-    ``tell`` is given one line for whoever watches.
+    ``tell`` is given one line for whoever watches. ``halving`` None: every point goes to its end.
     """
 
     folder: Path
@@ -78,6 +89,7 @@ class Sweep:
     parallel: int = 1
     shows: bool = False
     tell: Callable[[str], None] = lambda _line: None
+    halving: Halving | None = None
 
 
 def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
@@ -89,14 +101,15 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
     _require_places_apart(points)
     for folder in ("points", "logs"):
         (sweep.folder / folder).mkdir(parents=True, exist_ok=True)
-    resumed = [_look_back(sweep, entry) for entry in entries]
+    stopped = read_stopped(sweep) if sweep.halving is not None else {}
+    resumed = [_look_back(sweep, entry, stopped) for entry in entries]
     _write_state(sweep, entries)
     waiting = [
         (entry, name)
         for entry, name in zip(entries, resumed, strict=True)
         if entry.state == "waiting"
     ]
-    running: dict[str, tuple[Entry, subprocess.Popen[bytes]]] = {}
+    running: Running = {}
     try:
         _run_all(sweep, entries, waiting, running)
     except KeyboardInterrupt:
@@ -123,8 +136,9 @@ def _run_all(
     sweep: Sweep,
     entries: Sequence[Entry],
     waiting: list[tuple[Entry, str | None]],
-    running: dict[str, tuple[Entry, subprocess.Popen[bytes]]],
+    running: Running,
 ) -> None:
+    losing = None if sweep.halving is None else Losing(comparer=PointsComparer(sweep.halving))
     while waiting or running:
         while waiting and len(running) < sweep.parallel:
             entry, resume = waiting.pop(0)
@@ -134,6 +148,8 @@ def _run_all(
             running[entry.point.name] = (entry, _start(sweep, entry.point, resume))
             entry.state = "running"
         time.sleep(POLL_SECONDS)
+        if losing is not None:
+            losing.stop_losers(sweep, entries, running)
         for name, (entry, process) in list(running.items()):
             if process.poll() is not None:
                 del running[name]
@@ -143,7 +159,62 @@ def _run_all(
                     raise KeyboardInterrupt
 
 
-def _look_back(sweep: Sweep, entry: Entry) -> str | None:
+@dataclass(slots=True, kw_only=True)
+class Losing:
+    """Points that lost and have been told to save themselves. ``due``: when each is killed."""
+
+    comparer: PointsComparer
+    looked_at: float = 0.0
+    due: dict[str, float] = field(default_factory=dict)
+
+    def stop_losers(self, sweep: Sweep, entries: Sequence[Entry], running: Running) -> None:
+        """Once a second: who loses is written down, then told."""
+        now = time.monotonic()
+        if now - self.looked_at < LOOK_SECONDS:
+            return
+        self.looked_at = now
+        runs = {one.point.name: run for one in entries if (run := _locate(sweep, one)) is not None}
+        at_work = [name for name, (entry, _) in running.items() if entry.state == "running"]
+        losers = self.comparer.look(runs, at_work)
+        for entry in entries:
+            entry.rungs = self.comparer.rungs(entry.point.name)
+        for lost in losers:
+            entry, _ = running[lost.name]
+            entry.state, entry.message = "stopped", lost.explain()
+        if losers:
+            _write_state(sweep, entries)
+        for lost in losers:
+            sweep.tell(f"{lost.name}: stopped: {lost.explain()}")
+            running[lost.name][1].send_signal(signal.SIGINT)
+            self.due[lost.name] = now + INTERRUPTED_SECONDS_MAX
+        for name, (_, process) in running.items():
+            if self.due.get(name, math.inf) < now:
+                process.kill()
+
+
+def _locate(sweep: Sweep, entry: Entry) -> RunDir | None:
+    """The folder of a point's run, once it has one."""
+    if entry.run is None and entry.state == "running":
+        wanted = prepare_run(entry.point.document).spec
+        entry.run = find_earlier(sweep.home, entry.point.name, wanted)
+    return entry.run
+
+
+def read_stopped(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Points that lost when this sweep ran before, by name. Raises SpecError."""
+    path = sweep.folder / "sweep.json"
+    try:
+        points = json.loads(path.read_text())["points"]
+        return {str(one["name"]): dict(one) for one in points if one["state"] == "stopped"}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecError(
+            f"{path} cannot be read: {error}; remove it, and points that lost before go on"
+        ) from error
+
+
+def _look_back(sweep: Sweep, entry: Entry, stopped: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Take an earlier run of this point as it is, or return the name of the directory to go on with."""
     wanted = prepare_run(entry.point.document).spec
     earlier = find_earlier(sweep.home, entry.point.name, wanted)
@@ -154,6 +225,12 @@ def _look_back(sweep: Sweep, entry: Entry) -> str | None:
         entry.run, entry.state, entry.skipped = earlier, "finished", True
         entry.exit_code = int(result["exit_code"])
         sweep.tell(f"{entry.point.name}: finished before, in {earlier.name}")
+        return None
+    lost = stopped.get(entry.point.name)
+    if lost is not None and lost.get("run_dir") == str(earlier.path):
+        entry.run, entry.state, entry.skipped = earlier, "stopped", True
+        entry.message = str(lost.get("message") or "it lost")[:MESSAGE_MAX]
+        sweep.tell(f"{entry.point.name}: stopped before, in {earlier.name}: {entry.message}")
         return None
     return earlier.name
 
@@ -216,6 +293,8 @@ def _finish(sweep: Sweep, entry: Entry, code: int) -> None:
     result = {} if entry.run is None else read_result(entry.run)
     if code in FINISHED:
         entry.state = "finished"
+    elif entry.state == "stopped" and code == EXIT_INTERRUPTED:
+        return  # told already
     else:
         entry.state = "interrupted" if code == EXIT_INTERRUPTED else "failed"
     if code != EXIT_OK:
@@ -233,10 +312,10 @@ def _last_words(sweep: Sweep, point: Point) -> str:
     return (errors or lines or ["it never began"])[-1].removeprefix("error: ")
 
 
-def _interrupt(sweep: Sweep, running: dict[str, tuple[Entry, subprocess.Popen[bytes]]]) -> None:
-    """Pass Ctrl-C on and wait until everybody has saved."""
-    for _, process in running.values():
-        if process.poll() is None:
+def _interrupt(sweep: Sweep, running: Running) -> None:
+    """Pass Ctrl-C on and wait until everybody has saved; who lost has been told before."""
+    for entry, process in running.values():
+        if process.poll() is None and entry.state != "stopped":
             process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + INTERRUPTED_SECONDS_MAX
     for name, (entry, process) in list(running.items()):
