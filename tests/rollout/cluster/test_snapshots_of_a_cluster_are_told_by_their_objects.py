@@ -153,7 +153,7 @@ def test_older_ones_go_but_for_those_that_are_kept_by_label_by_schedule_or_by_an
         (("create", "snapshot/newest", "--cluster"), "a snapshot is of a run"),
         (("create", "unknown", "--cluster"), "rolloutrun/unknown not found"),
         (("list", "--cluster", "--object-path", "store"), "--object-path and --cluster"),
-        (("list", "--cluster", "--kind", "episodic_memory"), "not built in this version"),
+        (("list", "--cluster", "--kind", "memory"), "expected one of train_state"),
     ],
 )
 def test_what_cannot_be_meant_asks_for_nothing(rollout, arguments, word):

@@ -37,6 +37,7 @@ TABLES = [
     "prefixes",
     "tallies",
     "lives",
+    "memory",
 ]
 ITS_OWN = {"versions": {"retired"}, "workers": {"pid", "host"}, "lineages": {"created_at"}}
 """When a coordinator retires a version, and when a file was made, depends on time; the rest says which process it was."""

@@ -9,6 +9,7 @@ from ledger_kit import IDENTITY, Clock, claim_request, finished, started, step_c
 
 from rollout.ledger.records import Disposition, Limits
 from rollout.ledger.sql import loading, removing, steps, tallies
+from rollout.ledger.sql.memory import pruning, rows
 from rollout.ledger.sqlite.ledger import SqliteLedger
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.ledger.sqlite.statistics import SHAPE
@@ -26,6 +27,7 @@ GROWING = (
     "o",
     "b",
     "tallies",
+    "memory",
 )
 """Tables that grow with finished work, and the names that statements give them."""
 
@@ -115,6 +117,8 @@ QUESTIONS = (
     lambda tx: removing._remove_evaluation(tx, ("heldout", "report", 0, 1), 10),
     lambda tx: removing.check_not_lost(tx, []),
     lambda tx: removing._removed_of(tx, ["t/0"]),
+    lambda tx: rows.read_part(tx, 0, 1, rows.BEGINNING),
+    lambda tx: pruning._delete(tx, ((0, 1),), set()),
 )
 
 
@@ -133,6 +137,14 @@ def test_a_step_is_found_by_the_index_of_steps(path):
     assert by_step
     assert {plan.partition(" USING ")[2] for plan in by_step} == {
         "INDEX dispositions_by_step (lineage=? AND step=?)"
+    }
+
+
+def test_memory_is_found_by_its_lineage_and_the_place_of_a_row(path):
+    plans = plans_of(path, lambda tx: rows.read_part(tx, 0, 1, (1, 4, 1, "a")))
+
+    assert {plan for sql, plan in plans if " memory " in sql} == {
+        "SEARCH memory USING PRIMARY KEY (lineage=? AND (step,ordinal,sample,key)>(?,?,?,?) AND step<?)"
     }
 
 

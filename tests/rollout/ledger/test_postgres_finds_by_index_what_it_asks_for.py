@@ -11,8 +11,9 @@ from ledger_kit import Clock, claim_request, finished, started, step_commit
 
 from rollout.ledger.records import Disposition, Limits
 from rollout.ledger.sql import loading, removing, steps, tallies
+from rollout.ledger.sql.memory import rows
 
-GROWING = {"tasks", "trajectories", "dispositions", "attempts", "bodies", "tallies"}
+GROWING = {"tasks", "trajectories", "dispositions", "attempts", "bodies", "tallies", "memory"}
 LEASED = {"tasks_leased", "tasks_expiring"}
 """Indexes that hold leased tasks alone: may be read whole."""
 STEP = "dispositions_by_step"
@@ -40,6 +41,7 @@ QUESTIONS = {
         {"tasks_by_evaluation", "bodies_pkey"},
     ),
     "removed": (lambda tx: removing._removed_of(tx, ["t/0"]), {"tasks_pkey"}),
+    "memory": (lambda tx: rows.read_part(tx, 0, 1, rows.BEGINNING), {"memory_pkey"}),
     "steps": (lambda tx: told(tx).steps(), {"tallies_pkey"}),
     "dispositions": (lambda tx: told(tx).dispositions(), {ORDER, "tallies_pkey"}),
 }

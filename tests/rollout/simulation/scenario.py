@@ -84,7 +84,7 @@ class Scenario:
     """One schedule. ``trouble`` is the share of attempts that lose something; ``lost`` samples never come.
 
     ``salted``: a learner that comes back may compute differently, so that replay opens a lineage.
-    ``drift`` makes a worker's seconds longer than the coordinator's, by its name.
+    ``drift`` makes a worker's seconds longer than the coordinator's, by its name. ``remembers``: environments keep something.
     """
 
     seed: int
@@ -101,6 +101,7 @@ class Scenario:
     drift: dict[str, float] = field(default_factory=dict)
     network: float = 0.0
     faults: tuple[Fault, ...] = ()
+    remembers: bool = False
 
     def calm(self) -> Scenario:
         """The undisturbed run of the same plan."""

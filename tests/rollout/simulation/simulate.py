@@ -31,6 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "coordinator"))
 import hash_learner
 import workers
 from promises import check_always, check_end, read_history
+from remembered import check_memory
 from scenario import POWER, REFUSED, STOP, Fault, Scenario, build_scenario
 from virtual_time import Process, Stuck, heed_end, run_virtual
 from world import World
@@ -412,7 +413,7 @@ class Story:
         file = world.folder / "ledger.db"
         if world.violations:
             return
-        for text in self._check_always(file):
+        for text in (*self._check_always(file), *check_memory(file, world.scenario)):
             world.break_promise(text)
         world._forget_errors()
         self._count_moves()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,10 @@ from rollout.actor.episodes import Episode, Score, TurnGroup
 from rollout.actor.held_tasks import HeldTasks
 from rollout.actor.loop import ActorParts
 from rollout.actor.runner import RETURNED, PlayedTask
+from rollout.actor.turns.memory import RunMemory
 from rollout.entrypoints.actor import _live
-from rollout.errors import EngineError
+from rollout.errors import EngineError, InfrastructureError
+from rollout.memory import NOTHING, MemoryWrite, encode_value
 from rollout.protocol import messages as m
 from rollout.seams import SampleProgress
 from rollout.types import GenerateRequest, Message, SamplingParams, VersionSpan, WeightVersion
@@ -120,6 +122,8 @@ async def play_each(
     if stage.engine.version != tasks[0].version:
         raise Broken(f"{tasks[0].task_id} would be sampled from {stage.engine.version}")
     drawn = await draw_all(tasks, stage, hand, hand_back)
+    if world.scenario.remembers:
+        await remember(drawn, tasks[0].version, stage)
     await stage.process.gate()
     tasks = [task for task in tasks if task.task_id in drawn]
     spoiled = [task for task in tasks if spoil(world, task)]
@@ -165,6 +169,35 @@ async def draw_all(
             world.count("interruptions")
             await let_go(going, by_id, stage, hand, hand_back)
     return going
+
+
+async def remember(drawn: dict[str, list[Episode]], version: WeightVersion, stage: Any) -> None:
+    """Have each training sample write what it read as of its version, folded into a number."""
+    try:
+        entries = await stage.memory.entries_of(version)
+    except InfrastructureError as error:  # costs samples, as an engine's end does
+        raise EngineError(str(error)) from error
+    read = {key: one.value for key, one in entries.items()}
+    for some in drawn.values():
+        if some[0].task_id.startswith("t/"):
+            some[:] = [replace(one, writes=writes_of(one, version, read)) for one in some]
+
+
+def writes_of(
+    episode: Any, version: WeightVersion, read: Mapping[str, str]
+) -> tuple[MemoryWrite, ...]:
+    """What a sample writes that has read this: a key that others write, too, and now and then nothing in one's place."""
+    place = 10 * episode.ordinal + episode.sample
+    told = [version.lineage, version.step, fold_read(episode, read)]
+    written = {f"k{place % 5}": encode_value(told)}
+    if place % 7 == 0:
+        written[f"k{place // 7 % 5}"] = NOTHING
+    return tuple(MemoryWrite(key=key, value=written[key]) for key in sorted(written))
+
+
+def fold_read(episode: Any, read: Mapping[str, str]) -> int:
+    """A number of all entries in their order."""
+    return draw_of("memory", episode.ordinal, episode.sample, list(read.items()))
 
 
 async def let_go(
@@ -316,6 +349,7 @@ async def act(world: World, process: Process, index: int) -> None:
         process=process,
         slow=slow,
         keeps_prefixes=not world.scenario.plan.numerics.exact,
+        memory=RunMemory(client.as_worker(process.name)),
     )
     parts = ActorParts(
         worker=process.name,

@@ -119,15 +119,16 @@ BODY_BYTES_MAX = 1 << 30
 """Largest decompressed body that is believed."""
 
 
-FORM, ROUTED_FORM, BRANCHED_FORM = 1, 2, 3
+FORM, ROUTED_FORM, BRANCHED_FORM, WRITING_FORM = 1, 2, 3, 4
 """First element of the canonical array: another order of fields gets another number. The second ends with routes, the
-third with routes or nil, and behind them the further rows."""
+third with routes or nil, and behind them the further rows, the fourth with both or nil, and behind them the writes into
+memory."""
 
 
 def canonical_bytes(trajectory: Trajectory) -> bytes:
     """The bytes that name a trajectory; ``timings`` never enter."""
     t = trajectory
-    is_plain = t.routes is msgspec.UNSET and t.branches is msgspec.UNSET
+    is_plain = t.routes is msgspec.UNSET and t.branches is t.memory is msgspec.UNSET
     form, more = (FORM, ()) if is_plain else _form_of(t)
     fields: tuple[Any, ...] = (
         form,
@@ -146,14 +147,17 @@ def canonical_bytes(trajectory: Trajectory) -> bytes:
 
 
 def _form_of(t: Trajectory) -> tuple[int, tuple[Any, ...]]:
-    """The form of a trajectory with routes or further rows, and what stands at its end."""
+    """The form of a trajectory with routes, further rows or writes into memory, and what stands at its end."""
     routes = _route_fields(t.routes)
-    if isinstance(t.branches, msgspec.UnsetType):
-        return ROUTED_FORM, (routes,)
-    return BRANCHED_FORM, (
-        routes,
-        [(*_row_fields(row), _route_fields(row.routes)) for row in t.branches],
+    branches = (
+        None
+        if isinstance(t.branches, msgspec.UnsetType)
+        else [(*_row_fields(row), _route_fields(row.routes)) for row in t.branches]
     )
+    if not isinstance(t.memory, msgspec.UnsetType):
+        writes = [(write.key, write.value, write.vector) for write in t.memory]
+        return WRITING_FORM, (routes, branches, writes)
+    return (ROUTED_FORM, (routes,)) if branches is None else (BRANCHED_FORM, (routes, branches))
 
 
 def _row_fields(row: Trajectory | Branch) -> tuple[Any, ...]:

@@ -190,6 +190,10 @@ class UnscoredRows(InfrastructureError):  # noqa: N818 - a state
         self.values = values
 
 
+class MemoryRefused(RolloutError):  # noqa: N818 - a state
+    """An environment's memory takes no such key, value or vector, or no further one of this episode."""
+
+
 class RewardError(RolloutError):
     """A reward raised, hung past its deadline, or returned something that is not a finite number."""
 

@@ -166,6 +166,44 @@ class TextEnv(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryHit:
+    """One entry that a search found."""
+
+    key: str
+    """Of the entry."""
+    value: Any
+    """As it was put; lists where tuples were."""
+    score: float
+    """Cosine of its vector with the one that was asked for, from -1 to 1."""
+
+
+class Memory(Protocol):
+    """What an environment keeps between episodes; for one that declares ``uses_memory = True``.
+
+    An episode sees it as it was committed with the step of its policy's version, and its own writes. These are seen by
+    others from the step that consumes its sample, and by nobody where no step does. Limits: ``rollout.memory``.
+    """
+
+    def get(self, key: str) -> Any | None:
+        """The value of a key; None where there is none."""
+        ...
+
+    def put(self, key: str, value: Any, vector: Sequence[float] | None = None) -> None:
+        """Keep a plain JSON value, found by its key and, with a ``vector``, by search; None takes it away.
+
+        Raises MemoryRefused for a key, value or vector past its limits, and for one key too many.
+        """
+        ...
+
+    def search(self, vector: Sequence[float], k: int = 8) -> Sequence[MemoryHit]:
+        """The ``k`` entries whose vectors of as many numbers are nearest in direction, the nearest first; of equals by key.
+
+        Raises MemoryRefused for what is no vector.
+        """
+        ...
+
+
 class EnvBuilder(Protocol):
     """Makes episodes from rows; may bring its own data."""
 

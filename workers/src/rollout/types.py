@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollout.memory import MemoryWrite
+
 Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "aborted", "interrupted"]
 """Why generation ended: an end token or stop text, the token limit, the engine gave up (never scored), or it was asked
@@ -26,14 +28,11 @@ to stop (``Engine.interrupt``): what there is may be continued."""
 Row = Mapping[str, Any]
 """One record of a data set after field mapping: JSON values only."""
 
-
 CallStatus = Literal["ok", "invalid-json", "unclosed", "missing-name", "malformed", "unknown-tool"]
 """What is wrong with a tool call as it was sampled; ``ok``: it names a tool and its arguments are a JSON object."""
 
 
 # Parts are msgspec structs: a message travels to the children that run rewards, where a union needs a tag.
-
-
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
     """What is said aloud."""
 
@@ -263,8 +262,7 @@ class Completion:
 class Prefix:
     """What a sample had when its actor gave it up: another actor goes on behind its last token.
 
-    Fields without a note are as in ``Trajectory``: ``prompt_ids``, ``token_ids``, ``loss_mask``, ``spans``,
-    ``routes``.
+    As in ``Trajectory``: ``prompt_ids``, ``token_ids``, ``loss_mask``, ``spans`` and ``routes``.
     """
 
     sample: int
@@ -308,7 +306,7 @@ class Trajectory:
     """One accepted sample attempt of N tokens: what the policy saw, did and was given for it. Immutable.
 
     ``timings``, ``costs`` and ``retokenised`` are not part of the content hash; an unset ``routes`` is not written, nor
-    are unset ``branches``. Tokens and what there is of each of them are those of the episode's first row.
+    are unset ``branches`` and ``memory``. Tokens and what there is of each of them are those of the episode's first row.
     """
 
     ordinal: int
@@ -350,6 +348,8 @@ class Trajectory:
     """Where the run's plugins may change, the digest of each that played and scored it, by its path; unset, nothing is written."""
     branches: tuple[Branch, ...] | msgspec.UnsetType = msgspec.UNSET
     """The episode's further rows, in the order in which they began; unset where there is none. Never empty."""
+    memory: tuple[MemoryWrite, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What its environment wrote into memory, each key once, in order; unset where it wrote nothing. Never empty."""
 
     @property
     def rows(self) -> tuple[Trajectory | Branch, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rollout.data.rows.pooled_requests import pack_numbers
 from rollout.errors import DataError, EngineError
+from rollout.memory import MemoryWrite
 from rollout.rendering.stops import reply_text
 from rollout.seams import Renderer
 from rollout.turns import Action, Budgets, Ending, State, ToolSpec
@@ -49,7 +50,7 @@ class Episode:
     that of the turn before; token fields, ``messages`` and ``tools`` are the present row's, at the end that of the last
     reply. ``routes``: the experts of the positions that an engine has computed so far, as they were at the first time;
     None: they are not wanted. ``num_sampled`` counts the tokens sampled so far, of all rows; ``rows`` are these, once
-    the episode has ended, where there is more than one (``turns.rows``).
+    the episode has ended, where there is more than one (``turns.rows``); ``writes`` what its environment wrote into memory.
     """
 
     task_id: str
@@ -79,6 +80,7 @@ class Episode:
     routes: ExpertRoutes | None = None
     num_sampled: int = 0
     rows: tuple[Branch, ...] = ()
+    writes: tuple[MemoryWrite, ...] = ()
 
     @property
     def reply(self) -> str:

@@ -8,14 +8,23 @@ from typing import Protocol
 
 from rollout.actor.episodes import Episode
 from rollout.actor.sandboxes import EpisodeRoom
+from rollout.ledger.records import MemoryRow
 from rollout.protocol.messages import Failure, Task, TaskResult
 from rollout.seams import Engine, EnvBuilder, Renderer
 from rollout.seeds import derive_seed
 from rollout.turns import Budgets
-from rollout.types import ExpertRoutes, Prefix
+from rollout.types import ExpertRoutes, Prefix, WeightVersion
 
 RETURNED = Failure(kind="returned", message="another actor is to go on with it")
 Builders = Callable[[Task], EnvBuilder]
+
+
+class MemorySource(Protocol):
+    """What environments keep between episodes."""
+
+    async def entries_of(self, version: WeightVersion) -> Mapping[str, MemoryRow]:
+        """The entries as of a version, by key. Raises InfrastructureError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,7 @@ class RunnerParts:
     they come, and batches them itself. ``room`` bounds the episodes in play; None: nothing does.
     ``routes``: what training samples have of their experts before any is known; None: the model has none.
     ``single_row``: the algorithm that learns from one row of an episode, by its name; empty: it learns from all.
+    ``memory``: what environments keep; None: nobody keeps anything, and theirs is empty at each start.
     """
 
     engine: Engine
@@ -56,6 +66,7 @@ class RunnerParts:
     room: EpisodeRoom | None = None
     routes: ExpertRoutes | None = None
     single_row: str = ""
+    memory: MemorySource | None = None
 
     def has_room(self, tokens: int, task: Task) -> bool:
         """Whether a completion still fits behind so many tokens."""

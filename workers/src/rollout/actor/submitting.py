@@ -141,6 +141,7 @@ def finish_trajectory(
         routes=first.routes,
         plugins=UNSET if plugins is None else plugins,
         branches=tuple(further) or UNSET,
+        memory=episode.writes or UNSET,
     )
 
 

@@ -224,7 +224,7 @@ class RunContext:
     ``packer`` None: nobody will ask for the models of this run. ``results`` None: it answers no rows. ``handed`` are the places of the packed ones
     by the snapshot's name; None while they are still to be packed. ``pinned`` are objects of the store that are
     no version's and no anchor's: models that the manifest brings. ``guard`` None: nobody takes snapshots of this store. ``snapshot_taker`` None: none can be ordered. ``sandboxes`` None: nothing of this run needs a sandbox pod. ``removed_step``: this process has seen that no
-    body of a step up to it is left to remove. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest of what it is told, by its name and what that is.
+    body of a step up to it is left to remove. ``remembers``: it has seen writes into memory, which is pruned up to ``pruned_step``. ``learner_until``: the learner was told to go and is killed then. ``saving``: the version whose anchor the learner writes. ``claims`` wait for work. ``turn`` orders what changes the structure of the run, ``tracking`` what is told to trackers. ``bad_trackers``: why one refused the newest of what it is told, by its name and what that is.
     ``usage_settled``: ``usage`` reaches to the end of a run that has ended; nobody waits for it where nobody sums it up.
     """
 
@@ -250,6 +250,8 @@ class RunContext:
     recalls: RecallState = field(default_factory=RecallState)
     retired: list[tuple[int, int]] = field(default_factory=list)
     removed_step: int = -1
+    remembers: bool = False
+    pruned_step: int = 0
     references: dict[str, bytes] = field(default_factory=dict)
     damaged: WeightVersion | None = None
     group: LearnerGroup

@@ -28,6 +28,7 @@ from rollout.coordinator.context import RowCache, RunContext, Summarise
 from rollout.coordinator.duties.announcements import announce
 from rollout.coordinator.duties.housekeeping import keep, settle
 from rollout.coordinator.evidence import keep_rest
+from rollout.coordinator.memory import calls as memory
 from rollout.coordinator.plan import RunPlan, TaskRows
 from rollout.coordinator.rules.evidence import restore
 from rollout.coordinator.sandboxes import calls as sandboxes
@@ -62,7 +63,7 @@ BODY_OFF_LOOP_BYTES = 1 << 20
 
 CALLS = (
     *(actors, batches, commits, evidence, group),
-    *(learner, live, results, sandboxes, weight_health),
+    *(learner, live, memory, results, sandboxes, weight_health),
 )
 """What answers calls: importing them registers their handlers."""
 

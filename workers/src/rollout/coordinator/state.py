@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rollout.codec import decode_body, encode_trajectories
+from rollout.coordinator.memory.writes import with_writes
 from rollout.coordinator.rules.batch_selection import GroupView
 from rollout.coordinator.rules.evaluation import EvaluationResult
 from rollout.coordinator.rules.learning import STEPS, StepSignal, observe_signal
@@ -131,8 +132,7 @@ class EvaluationRun:
     @property
     def num_open(self) -> int:
         """Prompts that nobody works on."""
-        pending = self.summary is None
-        return self.num_tasks - self.num_resolved - len(self.leased) if pending else 0
+        return self.num_tasks - self.num_resolved - len(self.leased) if self.summary is None else 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -388,7 +388,7 @@ def _group(stored: StoredGroup) -> Group:
         task=stored.task,
         state=stored.state,
         lease=stored.lease,
-        samples=stored.samples,
+        samples=with_writes(stored.samples, made),
         packed=pack_group(stored.task.ordinal, encode_trajectories(made)) if made else b"",
         oldest_step=find_oldest_step(made),
     )

@@ -21,6 +21,7 @@ from rollout.actor.runner import RunnerParts
 from rollout.actor.sandboxes import RunSandboxes, episode_room
 from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
+from rollout.actor.turns.memory import RunMemory
 from rollout.common.stacks import heed_end, run_loop
 from rollout.engines.registry import build_engine
 from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max, tasks_at_once
@@ -104,6 +105,7 @@ def build_parts(
         continuous=fast and config.spec.actors.chosen_engine.capabilities.continuous,
         routes=None if experts is None else experts.empty(),
         single_row=_single_row(config),
+        memory=None if config.spec.train is None else RunMemory(client.as_worker(name)),
     )
     return ActorParts(
         worker=name,

@@ -3,7 +3,8 @@
 A builder has ``build(row)`` and may have ``source(split, seed)`` or ``rows(split)``. A class with ``start`` and
 ``step`` is taken as one episode and constructed with the row. Where ``step`` is ``async`` it is an ``Env`` and runs in
 the actor's event loop; plain functions (``TextEnv``) run in threads and may block. Its ``close``, where it has one, is
-called whatever happened, and from another thread where ``step`` hangs. Messages may be text (a user message),
+called whatever happened, and from another thread where ``step`` hangs. A class that says ``uses_memory = True`` is
+given ``memory=`` (``seams.Memory``), a builder with each row. Messages may be text (a user message),
 ``{role, content}`` or ``Message``; images and audio are refused by name.
 """
 
@@ -21,6 +22,7 @@ from blake3 import blake3
 from rollout.data.hugging_face import jsonable
 from rollout.data.rows.fields import ROLES, BadRecord
 from rollout.data.rows.mapping import FieldMapping, map_record
+from rollout.environments.memory import USES_MEMORY, EpisodeMemory
 from rollout.environments.threads import THREADS
 from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.plugins.user_code import refusing_failures
@@ -147,16 +149,30 @@ class PluginBuilder:
             return RowsSource(self.made.rows(split), f"{self.what}.rows({split!r})")
         return None
 
+    @property
+    def uses_memory(self) -> bool:
+        """Whether the user's class declares it."""
+        return bool(getattr(self.made, USES_MEMORY, False))
+
     def build(self, row: Row) -> Env:
+        """As ``build_with_memory``, with a memory of nothing, which nobody keeps."""
+        return self.build_with_memory(row, EpisodeMemory())
+
+    def build_with_memory(self, row: Row, memory: EpisodeMemory) -> Env:
         """The episode of one row, which is its own: what it changes in it no other sees."""
         row = deepcopy(row)
+        given = {"memory": memory} if self.uses_memory else {}
         if isinstance(self.made, type):
-            return PluginEnv(lambda: self.made(row, **self.parameters), self.what)
-        return PluginEnv(lambda: self.made.build(row), self.what)
+            return PluginEnv(lambda: self.made(row, **given, **self.parameters), self.what)
+        return PluginEnv(lambda: self.made.build(row, **given), self.what)
 
 
 def wrap_class(found: Any, parameters: Mapping[str, str], what: str) -> EnvBuilder:
     """An EnvBuilder from a user's class. Raises SpecError when it has neither set of methods."""
+    if getattr(found, USES_MEMORY, False) and "memory" in parameters:
+        raise SpecError(
+            f"{what}: it declares {USES_MEMORY}, and is given its memory as 'memory': give the parameter another name"
+        )
     if hasattr(found, "build"):
         with refusing_failures(f"{what}: cannot be built"):
             made = found(**parameters)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from rollout.ledger.cuts import LedgerCut
+from rollout.ledger.cuts import Cells, LedgerCut
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -22,6 +22,7 @@ from rollout.ledger.records import (
     Disposition,
     LedgerState,
     LifeNote,
+    MemoryPart,
     Registration,
     Removal,
     RunIdentity,
@@ -55,11 +56,11 @@ class Ledger(Protocol):
         """Begin an empty ledger at a cut of another. Raises LedgerError where a run has begun in it."""
         ...
 
-    async def go_back(self, anchor: AnchorManifest, reason: str) -> int:
+    async def go_back(self, anchor: AnchorManifest, reason: str, memory: Cells = ()) -> int:
         """Open a new lineage after the step of ``anchor`` and return it; what waited then waits again.
 
         Samples of later versions are removed, and their tasks open again, with the same noise; later steps stay written
-        down and count no more. Every process of before is fenced. Raises LedgerError where the anchor's step, weights or
+        down and count no more. ``memory``: its rows as a snapshot of then has them, of which some may be gone here. Every process of before is fenced. Raises LedgerError where the anchor's step, weights or
         chain are not this ledger's own.
         """
         ...
@@ -103,6 +104,23 @@ class Ledger(Protocol):
 
     async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
         """The beginnings that returned attempts left of tasks without a result."""
+        ...
+
+    async def memory_of(
+        self, lineage: int, step: int, after: tuple[int, int, int, str]
+    ) -> MemoryPart:
+        """Rows of memory as of a version, behind the row at ``after`` (step, ordinal, sample, key), in their order.
+
+        Raises NoLongerKept for a version of before ``MemoryPart.kept_from``.
+        """
+        ...
+
+    async def prune_memory(self, step: int) -> bool:
+        """Let go of rows of memory that were overwritten by the end of ``step``, a few steps at a time; whether more are left.
+
+        Nothing reads memory as of an earlier version from then on. Raises LedgerError when an anchor of an earlier step may be
+        resumed from.
+        """
         ...
 
     async def publish_initial(self, incarnation: int, version: WeightVersion, chain: str) -> None:

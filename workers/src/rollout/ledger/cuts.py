@@ -44,8 +44,9 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("summary", "removed"),
     ),
     "anchors": ("lineage", "step", "name", "manifest", "saved_at", "deleted"),
+    "memory": ("lineage", "step", "ordinal", "sample", "key", "value", "vector"),
 }
-"""In the order in which they are written: parents first."""
+"""In the order in which they are written: parents first. A cut of a run whose environments keep nothing has no ``memory``."""
 
 
 class LedgerCut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

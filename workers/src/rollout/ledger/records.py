@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rollout.memory import MemoryWrite
 from rollout.types import WeightVersion
 
 TaskKind = Literal["train", "eval", "row"]
@@ -141,13 +142,39 @@ class ClaimRequest(Record, frozen=True, kw_only=True):
 
 
 class SampleRow(Record, frozen=True, kw_only=True):
-    """What is queryable of one trajectory; the rest is in the task's body."""
+    """What is queryable of one trajectory; the rest is in the task's body, ``writes`` into memory too."""
 
     sample: int
     trajectory_id: str
     reward: float
     num_tokens: int
     ending: str
+    writes: tuple[MemoryWrite, ...] = ()
+
+
+class MemoryRow(Record, frozen=True, kw_only=True):
+    """A committed write into memory: what a sample of training task ``ordinal`` wrote, consumed by ``step``.
+
+    ``key``, ``value`` and ``vector`` as in ``MemoryWrite``. Rows count in the order of their fields.
+    """
+
+    step: int
+    ordinal: int
+    sample: int
+    key: str
+    value: str
+    vector: bytes = b""
+
+
+class MemoryPart(Record, frozen=True, kw_only=True):
+    """Some rows of memory as of a version, in their order; ``more``: there may be others behind the last one.
+
+    ``kept_from``: rows up to this step are only those whose entries were there at its end.
+    """
+
+    rows: tuple[MemoryRow, ...]
+    more: bool
+    kept_from: int
 
 
 class AttemptEnd(Record, frozen=True, kw_only=True):
@@ -209,6 +236,7 @@ class StepCommit(Record, frozen=True, kw_only=True):
 
     ``retired`` lists versions whose objects are already deleted; ``tracked_step`` the last step that
     every tracker has; both only ride along. ``claims`` are of actors that wait: they get what the commit lets in.
+    ``memory``: what the consumed samples wrote.
     """
 
     incarnation: int
@@ -226,6 +254,7 @@ class StepCommit(Record, frozen=True, kw_only=True):
     retired: tuple[tuple[int, int], ...] = ()
     tracked_step: int | None = None
     claims: tuple[ClaimRequest, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
 
 
 class StepRecord(Record, frozen=True, kw_only=True):

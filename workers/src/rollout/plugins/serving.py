@@ -30,6 +30,7 @@ import grpc
 from google.protobuf.message import Message as Frame
 from grpc_health.v1 import health_pb2
 
+from rollout.environments.memory import refuse_memory
 from rollout.environments.plugin import wrap_class
 from rollout.errors import InfrastructureError, SpecError, UnscoredRows
 from rollout.plugins.served.answers import (
@@ -247,6 +248,7 @@ class _Environments:
     def configure(self, parameters: Mapping[str, str]) -> None:
         """Wrap it as a run would."""
         self._builder = wrap_class(self._environment, dict(parameters), "environment")
+        refuse_memory(self._builder, "a plugin")
 
     async def _start(self, request: contract.StartRequest) -> Frame:
         await self._forget()

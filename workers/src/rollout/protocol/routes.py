@@ -60,6 +60,9 @@ SUBMIT = Route(
     answer=m.Submitted,
     body_bytes_max=LARGE_BYTES,
 )
+READ_MEMORY = Route(
+    path="/v1/actor/memory", role="actor", request=m.ReadMemory, answer=m.MemoryRead
+)
 ACTIVATION = Route(path="/v1/actor/activation", role="actor", request=m.Activation, answer=m.Empty)
 ACTOR_OUTCOME = Route(path="/v1/actor/outcome", role="actor", request=m.Outcome, answer=m.Empty)
 ACTOR_EVIDENCE = Route(

@@ -25,11 +25,12 @@ from rollout.actor.episodes import (
 )
 from rollout.actor.parts import RunnerParts
 from rollout.actor.turns.rows import NOTHING, Rows
+from rollout.environments.memory import EpisodeMemory, build_episode, wants_memory
 from rollout.environments.threads import Overdue, within
 from rollout.errors import DataError, InfrastructureError
 from rollout.protocol.messages import Task
 from rollout.rendering.choices import choice_text, render_before, render_choices
-from rollout.seams import Env
+from rollout.seams import Env, EnvBuilder
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Prefix
 
@@ -78,6 +79,7 @@ class SampleEnvironment:
         self._task, self._sample, self._stage = task, sample, stage
         self._prompts, self._closing = prompts, closing
         self._environment: Env | None = None
+        self._memory: EpisodeMemory | None = None
         self._rows = Rows()
         self._began = asyncio.get_running_loop().time()
 
@@ -97,8 +99,10 @@ class SampleEnvironment:
             return await self._start()
 
     def finished(self, episode: Episode) -> Episode:
-        """An episode that has ended, with its rows where there are several."""
-        return self._rows.finish(episode)
+        """An episode that has ended, with its rows where there are several, and what it wrote where that is kept."""
+        ended = self._rows.finish(episode)
+        writes = () if self._memory is None else self._memory.finish()
+        return replace(ended, writes=writes) if writes and self._task.kind == "train" else ended
 
     async def answer(self, episode: Episode) -> Episode:
         """The episode after the environment's turn. Raises InfrastructureError, DataError, what it raised."""
@@ -131,12 +135,20 @@ class SampleEnvironment:
     async def _open(self) -> State:
         """A fresh environment, started; the one before is closed."""
         self.close()
-        environment = self._stage.builders(self._task).build(self._task.row)
+        builder = self._stage.builders(self._task)
+        self._memory = await self._remember(builder)
+        environment = build_episode(builder, self._task.row, self._memory)
         self._environment = environment
         said = await within(ENVIRONMENT_SECONDS_MAX, environment.start())
         if isinstance(said, Ending):
             raise TypeError(f"start() must return a State, got an Ending ({said.kind})")
         return said
+
+    async def _remember(self, builder: EnvBuilder) -> EpisodeMemory | None:
+        """What is kept, for a fresh environment that wants it. Raises InfrastructureError."""
+        if self._stage.memory is None or not wants_memory(builder):
+            return None
+        return EpisodeMemory(await self._stage.memory.entries_of(self._task.version))
 
     async def _ask(self, action: Action) -> State | Ending:
         assert self._environment is not None

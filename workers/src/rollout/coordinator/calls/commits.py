@@ -20,6 +20,7 @@ from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import FINISHED, RunContext
 from rollout.coordinator.duties.retention import collect
 from rollout.coordinator.liveness import record_heartbeat, working_actors
+from rollout.coordinator.memory.writes import rows_of_step
 from rollout.coordinator.rules.autoscaling import (
     ScaleState,
     StepShares,
@@ -44,6 +45,7 @@ from rollout.ledger.records import (
     AnchorManifest,
     Disposition,
     DispositionKind,
+    MemoryRow,
     NewTask,
     StepCommit,
 )
@@ -98,12 +100,15 @@ async def _commit_new(run: RunContext, sender: Envelope, ask: m.Commit) -> None:
         evaluations=plan_evaluations(run.plan, state.lineage, ask.step, ask.cursor),
     )
     retired, run.retired = run.retired, []
-    step = _build(run, sender, ask, dispositions, rows, admission, retired)
+    written = [(one.task, one.samples) for n, one in state.groups.items() if n in taken]
+    memory = rows_of_step(ask.step, written, dispositions)
+    step = _build(run, sender, ask, dispositions, rows, admission, retired, memory)
     end = end_of_claims(run.plan, ask.cursor.next_ordinal, admission.next_admitted, lambda: window)
     waiting = take_waiting(run)
     requests = build_requests(run, waiting, step.version, admission, end)
     claims = await run.ledger.commit(msgspec.structs.replace(step, claims=requests))
     _mirror(run, ask, taken, dispositions)
+    run.remembers = run.remembers or bool(memory)
     state.admit(admission)
     grant(run, waiting, claims)
     await _stop_when_adrift(run)
@@ -117,6 +122,7 @@ def _build(
     rows: tuple[NewTask, ...],
     admission: Admission,
     retired: Iterable[tuple[int, int]] = (),
+    memory: tuple[MemoryRow, ...] = (),
 ) -> StepCommit:
     return StepCommit(
         incarnation=sender.incarnation,
@@ -133,6 +139,7 @@ def _build(
         admission=admission,
         retired=tuple(retired),
         tracked_step=run.state.tracked_step,
+        memory=memory,
     )
 
 

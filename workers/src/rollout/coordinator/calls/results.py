@@ -27,6 +27,7 @@ from rollout.coordinator.calls.partial import (
 from rollout.coordinator.calls.registry import answers
 from rollout.coordinator.context import RunContext
 from rollout.coordinator.liveness import record_heartbeat
+from rollout.coordinator.memory.writes import check_writes
 from rollout.coordinator.plan import RunPlan, TrainPlan
 from rollout.coordinator.rules.branches import check_branches
 from rollout.coordinator.rules.numbers import (
@@ -130,6 +131,7 @@ def _check(result: m.TaskResult, lease: Lease | None, kept: BySample, plan: RunP
     wrong = (
         _check_one(t, lease, kept)
         or ("" if t.branches is UNSET else check_branches(t, lease.task, plan))
+        or ("" if t.memory is UNSET else check_writes(t, lease.task))
         for t in result.trajectories
     )
     return next(filter(None, wrong), "") or check_prefixes(result, lease, kept)
@@ -194,6 +196,7 @@ def _sample_row(trajectory: Trajectory) -> SampleRow:
         reward=float(trajectory.reward),
         num_tokens=trajectory.num_tokens if trajectory.branches else len(trajectory.token_ids),
         ending=trajectory.ending,
+        writes=trajectory.memory or (),
     )
 
 

@@ -19,6 +19,7 @@ from rollout.coordinator.duties.model_export import hand_over
 from rollout.coordinator.duties.references import find_best, write_references
 from rollout.coordinator.duties.retention import remove_bodies, retire
 from rollout.coordinator.duties.tracking import tell
+from rollout.coordinator.memory.pruning import prune_memory
 from rollout.coordinator.rules.divergence import (
     TRAIN_REWARD,
     judge_divergence,
@@ -280,6 +281,7 @@ DUTIES: tuple[Callable[[RunContext], Awaitable[None]], ...] = (
     announce,
     retire,
     remove_bodies,
+    prune_memory,
     track,
     finish,
     announce,

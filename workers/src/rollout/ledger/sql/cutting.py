@@ -17,6 +17,7 @@ from rollout.ledger.cuts import TABLES, Cells, LedgerCut, check_cut
 from rollout.ledger.records import AnchorManifest
 from rollout.ledger.sql import loading, tallies
 from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
+from rollout.ledger.sql.memory.cut import floor_of, with_memory
 from rollout.ledger.sql.removing import SINCE_FORMAT
 from rollout.ledger.sql.steps import (
     add_event,
@@ -42,7 +43,8 @@ def read_cut(tx: Transaction, have: int, choose: Choose) -> tuple[AnchorManifest
             " it up to date"
         )
     anchor = choose(loading.read_anchors(tx))
-    return anchor, _Cutter(tx, anchor).cut()
+    cutter = _Cutter(tx, anchor)
+    return anchor, with_memory(tx, have, cutter.cut(), cutter.ancestry)
 
 
 def restore_cut(tx: Transaction, cut: LedgerCut, reason: str) -> None:
@@ -70,10 +72,12 @@ def restore_cut(tx: Transaction, cut: LedgerCut, reason: str) -> None:
             *(cut.step, cut.first_waiting),
         ),
     )
+    if cut.tables.get("memory"):
+        tx.execute("UPDATE run SET memory_step = ?", (floor_of(cut),))
     add_event(tx, "restored", reason, {"step": cut.step})
 
 
-def go_back(tx: Transaction, anchor: AnchorManifest, reason: str) -> int:
+def go_back(tx: Transaction, anchor: AnchorManifest, reason: str, memory: Cells = ()) -> int:
     """Open a lineage after a step of this ledger's own past, with the queue as it was then; returns the lineage.
 
     ``anchor`` is of that step, of the live lineage or of a dead one; its objects are there. What was committed later stays
@@ -87,7 +91,12 @@ def go_back(tx: Transaction, anchor: AnchorManifest, reason: str) -> int:
     insert_anchor(tx, anchor)
     first = loading.first_waiting(tx, anchor.step)
     _open_again(tx, first, read_ancestry(tx))
-    for column, last in (("removed_step", anchor.step), ("removed_ordinal", first)):
+    tx.insert("memory", ", ".join(TABLES["memory"]), memory, ignore=True)
+    for column, last in (
+        ("removed_step", anchor.step),
+        ("removed_ordinal", first),
+        ("memory_step", anchor.step),
+    ):
         tx.execute(f"UPDATE run SET {column} = ? WHERE {column} > ?", (last, last))
     _drop_evaluations(tx)
     add_event(tx, "restored", reason, {"step": anchor.step, "lineage": lineage})
@@ -155,7 +164,7 @@ class _Cutter:
         live = read_ancestry(tx)
         names = [lineage for lineage, _ in live]
         own = live[names.index(anchor.lineage) :]
-        self._ancestry: Ancestry = tuple(
+        self.ancestry: Ancestry = tuple(
             (
                 lineage,
                 min(
@@ -216,7 +225,7 @@ class _Cutter:
 
     def _counts(self, lineage: int, step: int) -> bool:
         """Whether a version or a step is one that the cut stands on."""
-        return any(lineage == one and step <= bound for one, bound in self._ancestry)
+        return any(lineage == one and step <= bound for one, bound in self.ancestry)
 
     def _is_own(self, row: dict[str, Any]) -> bool:
         version = self._anchor.version
@@ -225,7 +234,7 @@ class _Cutter:
     def _first_waiting(self) -> int:
         """As ``loading.first_waiting``, of what had ended by the step."""
         first = next_ordinal(self._tx, self._step)
-        for lineage, bound in self._ancestry:
+        for lineage, bound in self.ancestry:
             last = self._tx.execute(
                 "SELECT max(t.ordinal) FROM tasks t JOIN dispositions d ON d.lineage = ?"
                 f" AND d.task_id = t.task_id AND d.step <= ? WHERE {loading.WAITING}",
@@ -244,7 +253,7 @@ class _Cutter:
         if not self._rewound:
             return [_let_go(row) for row in found], bodies
         bodies = {
-            name: body for name, body in bodies.items() if is_of_the_past(body, self._ancestry)
+            name: body for name, body in bodies.items() if is_of_the_past(body, self.ancestry)
         }
         last = max((row["ordinal"] for row in found if row["task_id"] in bodies), default=-1)
         return [
@@ -323,7 +332,7 @@ class _Cutter:
 
     def _tallies(self) -> Cells:
         found: list[dict[str, Any]] = []
-        for lineage, bound in self._ancestry:
+        for lineage, bound in self.ancestry:
             for kind in tallies.KINDS:
                 where = "lineage = ? AND kind = ? AND step <= ? ORDER BY step DESC LIMIT 1"
                 found += self._rows("tallies", where, (lineage, kind, bound))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rollout.ledger.cuts import LedgerCut
+from rollout.ledger.cuts import Cells, LedgerCut
 from rollout.ledger.records import (
     Admission,
     AnchorManifest,
@@ -19,6 +19,7 @@ from rollout.ledger.records import (
     LedgerState,
     LifeNote,
     Limits,
+    MemoryPart,
     Registration,
     Removal,
     RunIdentity,
@@ -28,6 +29,8 @@ from rollout.ledger.records import (
     Verdict,
 )
 from rollout.ledger.sql import cutting, lives, loading, removing, steps, submitting, tasks
+from rollout.ledger.sql.memory import pruning, rows
+from rollout.ledger.sql.memory.rows import Place
 from rollout.ledger.sql.transaction import Operation, Runner, Transaction
 from rollout.ledger.views import LifeView
 from rollout.types import WeightVersion
@@ -62,9 +65,9 @@ class SqlLedger:
         """See the contract."""
         await self._write(lambda tx: cutting.restore_cut(tx, cut, reason))
 
-    async def go_back(self, anchor: AnchorManifest, reason: str) -> int:
+    async def go_back(self, anchor: AnchorManifest, reason: str, memory: Cells = ()) -> int:
         """See the contract."""
-        return await self._write(lambda tx: cutting.go_back(tx, anchor, reason))
+        return await self._write(lambda tx: cutting.go_back(tx, anchor, reason, memory))
 
     async def rearm(self, lease_seconds: float) -> int:
         """See the contract."""
@@ -109,6 +112,14 @@ class SqlLedger:
     async def prefixes_of(self, task_ids: Sequence[str]) -> dict[str, bytes]:
         """See the contract."""
         return await self._read(lambda tx: loading.read_prefixes(tx, task_ids))
+
+    async def memory_of(self, lineage: int, step: int, after: Place) -> MemoryPart:
+        """See the contract."""
+        return await self._read(lambda tx: rows.read_part(tx, lineage, step, after))
+
+    async def prune_memory(self, step: int) -> bool:
+        """See the contract."""
+        return await self._write(lambda tx: pruning.prune(tx, step))
 
     async def publish_initial(self, incarnation: int, version: WeightVersion, chain: str) -> None:
         """See the contract."""

@@ -171,7 +171,9 @@ SAMPLE_COLUMNS = "j.trajectory_id, j.sample, j.reward, j.num_tokens, j.ending"
 
 def read_sample(row: Row) -> SampleRow:
     """The sample of a row with ``SAMPLE_COLUMNS``."""
-    return SampleRow(**{name: row[name] for name in SampleRow.__struct_fields__})
+    return SampleRow(
+        **{name: row[name] for name in SampleRow.__struct_fields__ if name != "writes"}
+    )
 
 
 def read_bodies(tx: Transaction, task_ids: Sequence[str]) -> dict[str, bytes]:

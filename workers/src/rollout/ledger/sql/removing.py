@@ -34,7 +34,7 @@ def remove_bodies(tx: Transaction, step: int, num_max: int) -> Removal:
     LedgerError where an anchor would have to be resumed from without what it replays.
     """
     lock_run(tx)
-    _check_free(tx, step)
+    check_free(tx, step, "bodies")
     before = tx.execute("SELECT removed_step, removed_ordinal FROM run").fetchone()
     trained, reached = _find_trained(tx, before[1], max(before[1], next_ordinal(tx, step)), num_max)
     _delete(tx, trained)
@@ -49,13 +49,13 @@ def remove_bodies(tx: Transaction, step: int, num_max: int) -> Removal:
     return Removal(num_bodies=len(gone), size_bytes=size, more=len(trained) == num_max or left)
 
 
-def _check_free(tx: Transaction, step: int) -> None:
-    """Nothing that may be resumed from replays a step up to this one."""
+def check_free(tx: Transaction, step: int, what: str) -> None:
+    """Raise LedgerError where something that may be resumed from replays a step up to this one; ``what`` was to go."""
     first = min(_anchored(tx), default=None)
     if first is None or not 0 <= step <= min(first, head_step(tx)):
         needed = "none is saved" if first is None else f"the oldest one is of step {first}"
         raise LedgerError(
-            f"bodies of steps up to {step} cannot be removed: a snapshot may need them, {needed}"
+            f"{what} of steps up to {step} cannot be removed: a snapshot may need them, {needed}"
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from rollout.errors import LedgerError
 from rollout.ledger.records import AnchorManifest, Disposition, StepCommit
 from rollout.ledger.sql.chain import head_step, next_ordinal, read_ancestry
+from rollout.ledger.sql.memory.rows import insert_rows
 from rollout.ledger.sql.removing import check_fork
 from rollout.ledger.sql.tallies import add_tallies
 from rollout.ledger.sql.tasks import (
@@ -87,6 +88,7 @@ def commit(tx: Transaction, step: StepCommit) -> None:
     _check_consumed(tx, step)
     _insert_version(tx, step.version, step.chain)
     _insert_step(tx, step)
+    insert_rows(tx, step.lineage, step.memory)
     admit(tx, step.admission)
     _ride_along(tx, step)
 

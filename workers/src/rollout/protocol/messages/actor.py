@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rollout.ledger.records import FailureKind
+from rollout.ledger.records import FailureKind, MemoryPart
 from rollout.protocol.messages.base import WireMessage
 from rollout.types import Prefix, Row, SamplingParams, Trajectory, WeightVersion
 
@@ -155,3 +155,21 @@ class Activation(WireMessage, frozen=True, kw_only=True):
     """Why it failed."""
     num_rebuilt: int = 0
     """How often this process has rebuilt its copy of the weights from a dense base."""
+
+
+class ReadMemory(WireMessage, frozen=True, kw_only=True):
+    """Ask for what environments keep, as of a version."""
+
+    lineage: int
+    """Of the version."""
+    step: int
+    """Of the version."""
+    after: tuple[int, int, int, str] = (0, 0, 0, "")
+    """Step, ordinal, sample and key of the last row that is known; the rows behind it are given."""
+
+
+class MemoryRead(WireMessage, frozen=True, kw_only=True):
+    """Some of it."""
+
+    part: MemoryPart
+    """Rows in their order."""

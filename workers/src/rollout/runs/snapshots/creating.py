@@ -18,7 +18,7 @@ from rollout.runs.snapshots.places import KnownPlace, place_of_run, read_config
 from rollout.runs.worker_config import contents_of
 from rollout.snapshots.collection import pinned
 from rollout.snapshots.layers.contract import Moment, Taken
-from rollout.snapshots.layers.registry import LAYERS
+from rollout.snapshots.layers.registry import take_layers
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest, RunFacts, SnapshotGrade, SnapshotHeader
 from rollout.snapshots.place import SnapshotPlace
@@ -112,7 +112,7 @@ def _create(
     moment = Moment(anchor=anchor, cut=cut, grade=grade, source=opened.store)
     with pinned(place.named, _objects(anchor, cut)):
         taken = [] if beside is None else [beside(moment, opened)]
-        taken += [layer.take(moment) for layer in LAYERS]
+        taken += take_layers(moment)
         manifest = save_snapshot(opened, header, taken, signer)
     return Created(manifest=manifest, place=place, committed_step=committed)
 

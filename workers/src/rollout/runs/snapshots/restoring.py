@@ -29,7 +29,7 @@ from rollout.runs.snapshots.overrides import Change, check_changes
 from rollout.runs.snapshots.places import WhereToLook, find_snapshot
 from rollout.runs.worker_config import contents_of
 from rollout.seams import ObjectSource
-from rollout.snapshots.layers.registry import BUFFER, TRAIN_STATE
+from rollout.snapshots.layers.registry import BUFFER, MEMORY, TRAIN_STATE
 from rollout.snapshots.layers.train_state import objects_of_anchor
 from rollout.snapshots.manifest import Manifest
 from rollout.snapshots.signing import key_path, parse_trusted, read_public, require_trusted
@@ -73,11 +73,12 @@ def prepare_restore(snapshot: str, where: WhereToLook) -> Restore:
         raise SnapshotRefused(
             f"snapshot {manifest.id} holds {held}: a run begins with train_state and buffer"
         )
+    cut = BUFFER.read(buffer, source)
+    if (kept := manifest.layer("episodic_memory")) is not None:
+        tables = {**cut.tables, "memory": MEMORY.read(kept, source)}
+        cut = msgspec.structs.replace(cut, tables=tables)
     return Restore(
-        manifest=manifest,
-        anchor=TRAIN_STATE.read(state, source),
-        cut=BUFFER.read(buffer, source),
-        source=source,
+        manifest=manifest, anchor=TRAIN_STATE.read(state, source), cut=cut, source=source
     )
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from rollout.errors import SnapshotRefused, SpecError
-from rollout.ledger.records import AnchorManifest
 from rollout.objects.filesystem import fail_on_disk, write_atomically
 from rollout.runs.run_dir import RunDir, runs_home
 from rollout.runs.snapshots.places import read_config
@@ -25,6 +24,7 @@ from rollout.runs.snapshots.restoring import (
     require_steps,
     restore_into,
 )
+from rollout.snapshots.layers.memory import memory_of
 from rollout.snapshots.manifest import is_snapshot_id
 from rollout_api.worker import WorkerConfig
 
@@ -61,7 +61,7 @@ def return_to(restore: Restore, config: WorkerConfig) -> int:
         run.snapshots / f"{restore.anchor.name}.json",
         msgspec.json.format(msgspec.json.encode(restore.anchor), indent=2) + b"\n",
     )
-    return asyncio.run(_go_back(restore.anchor, restore.manifest.id, config))
+    return asyncio.run(_go_back(restore, config))
 
 
 def require_own(restore: Restore, config: WorkerConfig) -> None:
@@ -108,9 +108,11 @@ def find_folder(
     )
 
 
-async def _go_back(anchor: AnchorManifest, snapshot: str, config: WorkerConfig) -> int:
+async def _go_back(restore: Restore, config: WorkerConfig) -> int:
     ledger = open_ledger_of(config)
     try:
-        return await ledger.go_back(anchor, f"gone back to snapshot {snapshot}")
+        return await ledger.go_back(
+            restore.anchor, f"gone back to snapshot {restore.manifest.id}", memory_of(restore.cut)
+        )
     finally:
         await ledger.close()

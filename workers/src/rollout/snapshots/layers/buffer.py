@@ -14,6 +14,7 @@ from rollout.errors import StoreError
 from rollout.ledger.cuts import TABLES, LedgerCut
 from rollout.seams import ObjectSource
 from rollout.snapshots.layers.contract import Moment, Taken, read_part
+from rollout.snapshots.layers.memory import without_memory
 from rollout.snapshots.layers.rows import LEDGER, ROWS, join_rows, split_rows
 from rollout.snapshots.manifest import LayerKind, LayerRecord
 
@@ -27,7 +28,7 @@ class Buffer:
 
     def take(self, moment: Moment) -> Taken:
         """As the contract says. Versions whose objects are gone, which no evaluation waits for, are left out."""
-        cut = _with_stored(moment.cut, moment.source)
+        cut = _with_stored(without_memory(moment.cut), moment.source)
         present = {
             f"{WEIGHTS}{version}/{number}": digest
             for version, objects in cut.versions.items()

@@ -1,4 +1,4 @@
-"""The layers that this version takes; those that it does not are refused by name."""
+"""The layers that this version takes; others are refused by name."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from typing import get_args
 
 from rollout.errors import SnapshotRefused
 from rollout.snapshots.layers.buffer import Buffer
+from rollout.snapshots.layers.contract import Moment, Taken
+from rollout.snapshots.layers.memory import EpisodicMemory, memory_of
 from rollout.snapshots.layers.train_state import TrainState
 from rollout.snapshots.manifest import LayerKind
 
-TRAIN_STATE, BUFFER = TrainState(), Buffer()
+TRAIN_STATE, BUFFER, MEMORY = TrainState(), Buffer(), EpisodicMemory()
 LAYERS = (BUFFER, TRAIN_STATE)
 TAKEN = tuple(layer.kind for layer in LAYERS)
 """Of every run."""
-KEPT: tuple[LayerKind, ...] = (*TAKEN, "process")
-"""That a snapshot may hold: an image of a program is one of its own (``rollout process save``), of a run's learner beside the others."""
-UNBUILT: dict[LayerKind, str] = {"episodic_memory": "environments keep nothing between episodes"}
+KEPT: tuple[LayerKind, ...] = get_args(LayerKind)
+"""That a snapshot may hold: an image of a program is one of its own (``rollout process save``), of a run's learner beside the others;
+``episodic_memory`` is of runs whose environments have kept something."""
+
+
+def take_layers(moment: Moment) -> list[Taken]:
+    """What a snapshot of that moment holds. Raises StoreError."""
+    layers = (*LAYERS, MEMORY) if memory_of(moment.cut) else LAYERS
+    return [layer.take(moment) for layer in layers]
 
 
 def require_kind(kind: str) -> LayerKind:
-    """The kind. Raises SnapshotRefused for one that no snapshot of this version holds, or that is none."""
-    for known in get_args(LayerKind):
-        if kind == known and kind in KEPT:
-            return known
+    """The kind. Raises SnapshotRefused for one that no snapshot of this version holds."""
+    for known in KEPT:
         if kind == known:
-            raise SnapshotRefused(
-                f"layer {kind}: not built in this version of rollout ({UNBUILT[known]}); there are"
-                f" {', '.join(KEPT)}"
-            )
-    raise SnapshotRefused(f"layer {kind!r}: expected one of {', '.join(get_args(LayerKind))}")
+            return known
+    raise SnapshotRefused(f"layer {kind!r}: expected one of {', '.join(KEPT)}")

@@ -48,9 +48,9 @@ def split_rows(cut: LedgerCut) -> dict[str, bytes]:
     for table, found in paged.items():
         del rest[table]
         for number, key in enumerate(sorted(found)):
-            pages[f"{ROWS}{table}/{number:06d}"] = _pack(tuple(found[key]))
+            pages[f"{ROWS}{table}/{number:06d}"] = pack_page(tuple(found[key]))
     bare = msgspec.structs.replace(cut, bodies={}, prefixes={}, tables=rest)
-    return {LEDGER: _pack(_Head(format=ROWS_FORMAT, cut=bare)), **pages}
+    return {LEDGER: pack_page(_Head(format=ROWS_FORMAT, cut=bare)), **pages}
 
 
 def join_rows(pages: Mapping[str, bytes]) -> LedgerCut:
@@ -58,7 +58,7 @@ def join_rows(pages: Mapping[str, bytes]) -> LedgerCut:
     if not pages[LEDGER].startswith(FRAME):
         return decode_cut(pages[LEDGER])
     try:
-        found = msgspec.msgpack.decode(_unpack(pages[LEDGER]))
+        found = msgspec.msgpack.decode(unpack_page(pages[LEDGER]))
         said = found.get("format") if isinstance(found, dict) else None
         if said != ROWS_FORMAT:
             raise LedgerError(
@@ -69,7 +69,7 @@ def join_rows(pages: Mapping[str, bytes]) -> LedgerCut:
         tables: dict[str, Cells] = dict(bare.tables)
         for name in sorted(name for name in pages if name.startswith(ROWS)):
             table = name.removeprefix(ROWS).rpartition("/")[0]
-            rows = msgspec.msgpack.decode(_unpack(pages[name]), type=Cells)
+            rows = msgspec.msgpack.decode(unpack_page(pages[name]), type=Cells)
             tables[table] = (*tables.get(table, ()), *rows)
     except (msgspec.ValidationError, ValueError, *UNREADABLE) as error:
         raise LedgerError(f"not a cut of a ledger: {error}") from error
@@ -110,10 +110,12 @@ def _page_of(place: Key) -> Key:
     return (*place[:-1], place[-1] // TASKS_OF_PAGE)
 
 
-def _pack(message: Any) -> bytes:
+def pack_page(message: Any) -> bytes:
+    """One frame; equal messages, equal bytes."""
     plain = msgspec.msgpack.encode(message, order="deterministic")
     return zstandard.ZstdCompressor(level=LEVEL).compress(plain)
 
 
-def _unpack(page: bytes) -> bytes:
+def unpack_page(page: bytes) -> bytes:
+    """What a frame holds, in msgpack. Raises one of ``UNREADABLE``, or LedgerError."""
     return unpack_zstd(page, PAGE_BYTES_MAX)

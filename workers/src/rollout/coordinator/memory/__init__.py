@@ -1,0 +1,1 @@
+"""What environments keep between episodes: what they write is checked, committed with a step, read, and let go of."""
