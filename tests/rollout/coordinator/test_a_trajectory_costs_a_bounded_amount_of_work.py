@@ -21,6 +21,8 @@ CALLS_MAX, DATABASE_STEPS_MAX = 64.0, 164.0
 WINDOW, AT_ONCE, CLAIMS = 1024, 4, 16
 WINDOW_CALLS_MAX = 88.0
 """The same in small claims, beside a learner that waits: what is gone through per call does not grow with the window."""
+CROWD = 256
+"""Actors that share the tasks of a step."""
 
 
 class Counted(sqlite3.Connection):
@@ -91,3 +93,23 @@ def test_a_small_claim_costs_the_same_in_a_large_window(counted):
         pass
     waiting.join()
     assert 0 < calls <= WINDOW_CALLS_MAX
+
+
+def test_a_claim_costs_the_same_among_many_actors(counted):
+    """Fewer tasks are open than all could take, so that each is given its share of them."""
+    plan = changed(PLAN, tasks_per_step=2 * CLAIMS, num_samples=2, steps_max=None)
+    client = counted.start(plan)
+    FakeLearner(client, counted.store)
+    actor, spent = FakeActor(client), []
+    for crowd in (range(1, 4), range(4, CROWD)):
+        for index in crowd:
+            FakeActor(client, index)
+        for number in range(CLAIMS):
+            if number == 1:
+                WORK.clear()
+            tasks = actor.claim(1).tasks
+            assert len(tasks) == 1
+            actor.submit(*map(actor.play, tasks))
+        spent.append(WORK["calls"] / (CLAIMS - 1))
+    few, many = spent
+    assert 0 < many <= 1.1 * few

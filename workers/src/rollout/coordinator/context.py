@@ -167,7 +167,7 @@ class Waits:
     """Seconds that each side spent waiting for the other since the last step.
 
     ``actors_needed`` is what that says of the last step; None before the first, and of one without actors.
-    ``awaited``: what the last look for a batch found missing.
+    ``awaited``: what the last look for a batch found missing. ``working``: when actors at work were counted, among how many workers, and how many.
     """
 
     learner_since: float | None = None
@@ -175,6 +175,7 @@ class Waits:
     learner_seconds: float = 0.0
     actor_seconds: float = 0.0
     idle: dict[str, float] = field(default_factory=dict)
+    working: tuple[float, int, int] = (float("-inf"), 0, 0)
     shares: tuple[float, float] = (0.0, 0.0)
     actors_needed: float | None = None
     awaited: Awaited | None = None

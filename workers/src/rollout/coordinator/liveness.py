@@ -8,6 +8,9 @@ from rollout.errors import Fenced
 from rollout.protocol.envelope import Envelope
 from rollout.protocol.messages import Role
 
+COUNTS_IN_TERM = 100
+"""How often in a lease term the actors at work are counted at most."""
+
 
 def record_heartbeat(run: RunContext, sender: Envelope, role: Role) -> Worker:
     """Note that a worker is alive. Raises Fenced when a newer process of it is known."""
@@ -43,3 +46,16 @@ def working_actors(run: RunContext) -> list[Worker]:
         for worker in run.state.workers.values()
         if worker.role == "actor" and worker.outcome is None and is_alive(run, worker.name, now)
     ]
+
+
+def count_working(run: RunContext) -> int:
+    """How many actors work, as of a hundredth of a lease term ago at most: to share out tasks needs no more.
+
+    Every claim of many actors asks for it; counted each time, a claim would cost as much as there are actors.
+    """
+    counted_at, among, number = run.waits.working
+    now, workers = run.clock(), len(run.state.workers)
+    if among != workers or now - counted_at >= run.plan.lease_seconds / COUNTS_IN_TERM:
+        number = len(working_actors(run))
+        run.waits.working = (now, workers, number)
+    return number

@@ -132,11 +132,9 @@ def _worth_asking(run: RunContext, sender: Envelope, ask: m.Claim) -> bool:
     if run.state.num_open():
         return True
     held, now = set(ask.held), run.clock()
-    return any(
-        (lease.worker == sender.worker and lease.task.task_id not in held)
-        or not is_alive(run, lease.worker, now)
-        for lease in run.state.leases.values()
-    )
+    leases = run.state.leases.values()
+    lost = any(one.worker == sender.worker and one.task.task_id not in held for one in leases)
+    return lost or any(not is_alive(run, worker, now) for worker in _holders(run))
 
 
 async def build_tasks(run: RunContext, leases: Sequence[Lease]) -> tuple[m.Task, ...]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from rollout.coordinator.context import RunContext, WaitingClaim
-from rollout.coordinator.liveness import working_actors
+from rollout.coordinator.liveness import count_working
 from rollout.ledger.records import Admission, ClaimRequest, Claims, Lease
 from rollout.protocol import messages as m
 from rollout.protocol.envelope import Envelope
@@ -93,7 +93,7 @@ def _fair_share(run: RunContext, tasks_max: int, num_open: int) -> int:
     """What one actor gets, so that the first to ask does not leave the others idle."""
     if num_open >= tasks_max * len(run.state.workers):
         return max(1, tasks_max)  # enough for everybody, whoever is alive
-    alive = len(working_actors(run))
+    alive = count_working(run)
     share = math.ceil(num_open / max(1, alive))
     return max(1, min(tasks_max, share)) if alive > 1 else max(1, tasks_max)
 
