@@ -143,6 +143,12 @@ class Stage:
     kubectl: Kubectl
     cluster: LocalCluster
 
+    @property
+    def volume(self) -> Path:
+        """The volume, which is a folder of this machine and was named after the namespace."""
+        found = self.kubectl.get("persistentvolume", self.kubectl.namespace)
+        return Path(found["spec"]["hostPath"]["path"])
+
     def start(self, manifest: dict[str, Any]) -> WatchedRun:
         self.kubectl.apply(manifest)
         name = manifest["metadata"]["name"]
