@@ -37,7 +37,8 @@ from rollout.ledger.records import (
 )
 from rollout.ledger.sqlite.ledger import SqliteLedger
 
-sys.path.append(str(Path(__file__).parents[1] / "rollout" / "ledger"))
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT / "tests" / "rollout" / "ledger"), str(ROOT / "e2e")]
 
 ROW_BYTES = 16 << 10
 BATCH = 32
