@@ -6,7 +6,7 @@ import threading
 from coordinator_kit import PLAN, FakeActor, FakeLearner, Rows
 from plans import changed
 
-from rollout.coordinator.context import RowCache
+from rollout.coordinator.rows import RowCache
 
 
 class GatedRows(Rows):

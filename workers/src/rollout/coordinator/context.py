@@ -11,7 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.plan import RunPlan
+from rollout.coordinator.rows import RowCache
 from rollout.coordinator.rules.autoscaling import ScaleState
 from rollout.coordinator.rules.batch_selection import is_exhausted
 from rollout.coordinator.rules.evidence import EvidenceState
@@ -27,7 +28,7 @@ from rollout.protocol.rendezvous import LearnerGroup
 from rollout.protocol.status import RunOutcome
 from rollout.seams import Follower, ObjectStore, Tracker
 from rollout.snapshots.guard import SnapshotGuard
-from rollout.types import Row, WeightVersion
+from rollout.types import WeightVersion
 from rollout_api.fields.live import LiveSettings
 from rollout_api.v1alpha1.run_status import DayOfUse
 
@@ -38,9 +39,6 @@ WAIT_MAX_SECONDS = 60.0
 
 FINISHED = "Finished"
 """The stop reason of a learner whose run has all its steps."""
-
-ROWS_KEPT_MAX = 8192
-"""Rows kept in memory between admission and the end of their task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,38 +116,6 @@ async def wait_for(ticket: asyncio.Event, seconds: float) -> None:
             await ticket.wait()
     except TimeoutError:
         return
-
-
-class RowCache:
-    """Rows of training tasks, read ahead outside the event loop."""
-
-    def __init__(self, source: TaskRows) -> None:
-        self._source = source
-        self._rows: dict[int, Row] = {}
-
-    async def train(self, ordinals: Sequence[int]) -> list[Row]:
-        """Rows by ordinal, from memory where they were read ahead. Raises DataError."""
-        # Those at hand are taken now: a step that is committed while others are read forgets them.
-        found = {ordinal: self._rows[ordinal] for ordinal in ordinals if ordinal in self._rows}
-        missing = [ordinal for ordinal in ordinals if ordinal not in found]
-        if missing:
-            rows = await asyncio.to_thread(self._source.train, missing)
-            read = dict(zip(missing, rows, strict=True))
-            self._rows.update(read)
-            found.update(read)
-        return [found[ordinal] for ordinal in ordinals]
-
-    async def evaluation(self, name: str, split: str, positions: Sequence[int]) -> list[Row]:
-        """Rows of an evaluation's prompts. Raises DataError."""
-        return list(await asyncio.to_thread(self._source.evaluation, name, split, positions))
-
-    def forget_below(self, ordinal: int) -> None:
-        """Rows of consumed tasks are not needed again."""
-        self._rows = {
-            kept: row
-            for kept, row in self._rows.items()
-            if kept >= ordinal and kept < ordinal + ROWS_KEPT_MAX
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

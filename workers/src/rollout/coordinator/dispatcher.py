@@ -24,12 +24,13 @@ from rollout.coordinator.calls import actors, batches, commits, learner, results
 from rollout.coordinator.calls import rendezvous as group
 from rollout.coordinator.calls import settings as live
 from rollout.coordinator.calls.registry import HANDLERS
-from rollout.coordinator.context import RowCache, RunContext, Summarise
+from rollout.coordinator.context import RunContext, Summarise
 from rollout.coordinator.duties.announcements import announce
 from rollout.coordinator.duties.housekeeping import keep, settle
 from rollout.coordinator.evidence import keep_rest
 from rollout.coordinator.memory import calls as memory
 from rollout.coordinator.plan import RunPlan, TaskRows
+from rollout.coordinator.rows import RowCache
 from rollout.coordinator.rules.evidence import restore
 from rollout.coordinator.sandboxes import calls as sandboxes
 from rollout.coordinator.settings import SettingsResolver, StepsResolver, choose_settings

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rollout.coordinator.plan import HELD_OUT
+from rollout.coordinator.plan import HELD_OUT, TaskRows
 from rollout.data.build import build_order, build_source
 from rollout.data.cursor import DataOrder, place
 from rollout.data.lengths import leave_out
@@ -37,6 +38,8 @@ from rollout_api.worker import WorkerConfig
 
 TRAIN_ROLE, HELD_OUT_ROLE = "train", "held-out"
 LOG = "rows.log"
+ROWS_KEPT_MAX = 8192
+"""Rows kept in memory between admission and the end of their task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,3 +280,35 @@ def _open_suites(config: WorkerConfig, train: Train | None) -> dict[tuple[str, s
         )
         found[suite.name, suite.split] = suite.source()
     return found
+
+
+class RowCache:
+    """Rows of training tasks, read ahead outside the event loop."""
+
+    def __init__(self, source: TaskRows) -> None:
+        self._source = source
+        self._rows: dict[int, Row] = {}
+
+    async def train(self, ordinals: Sequence[int]) -> list[Row]:
+        """Rows by ordinal, from memory where they were read ahead. Raises DataError."""
+        # Those at hand are taken now: a step that is committed while others are read forgets them.
+        found = {ordinal: self._rows[ordinal] for ordinal in ordinals if ordinal in self._rows}
+        missing = [ordinal for ordinal in ordinals if ordinal not in found]
+        if missing:
+            rows = await asyncio.to_thread(self._source.train, missing)
+            read = dict(zip(missing, rows, strict=True))
+            self._rows.update(read)
+            found.update(read)
+        return [found[ordinal] for ordinal in ordinals]
+
+    async def evaluation(self, name: str, split: str, positions: Sequence[int]) -> list[Row]:
+        """Rows of an evaluation's prompts. Raises DataError."""
+        return list(await asyncio.to_thread(self._source.evaluation, name, split, positions))
+
+    def forget_below(self, ordinal: int) -> None:
+        """Rows of consumed tasks are not needed again."""
+        self._rows = {
+            kept: row
+            for kept, row in self._rows.items()
+            if kept >= ordinal and kept < ordinal + ROWS_KEPT_MAX
+        }
