@@ -32,6 +32,7 @@ ROWS: dict[str, Row] = {**TRAINING, **RUNS, **RUNTIME_ROWS}
 VALUES: dict[str, Any] = {
     "spec.train.environment.tools[]": "calculator",
     "spec.train.environment.http.hosts[]": "example.org:8443",
+    f"{RT}.allowed.hosts[]": "example.org:8443",
     "spec.train.environment.mcpServers[].name": "desk",
     "spec.train.environment.toolPlugins[].container.tools[].parameters": '{"type": "object", "title": "x"}',
     "spec.train.environment.mcpServers[].files[]": "books.txt",

@@ -364,6 +364,17 @@ RUNTIME_ROWS: dict[str, Row] = {
             f"{RT}.allowed": {**ALLOWED, "tolerations": [{"key": "t", "operator": "Exists"}]},
         },
     ),
+    f"{RT}.allowed.hosts": row(
+        "pods",
+        "start",
+        edits={
+            "spec.train.environment": {
+                "builtin": {"name": "arithmetic"},
+                "http": {"hosts": ["docs.example.org"]},
+            },
+            f"{RT}.allowed": {**ALLOWED, "hosts": ["docs.example.org"]},
+        },
+    ),
     f"{RT}.allowed.dataCodeNetwork": row(
         "pods",
         "start",

@@ -28,6 +28,7 @@ LISTS = {
     "wheels": ["https://wheels.example/team/", "s3://shared/$(namespace)/", "file:///wheels/a.whl"],
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "priorityClasses": ["research"],
+    "hosts": ["docs.example", "docs.python.org", "api.example:8443"],
 }
 
 
@@ -52,6 +53,10 @@ def harbor(reference):
 def train_in(environment):
     given = {"algorithm": {"grpo": {}}, "maxSteps": 1, "environment": environment}
     return {"train": {**given, "data": {"jsonl": {"uri": "a.jsonl"}}}}
+
+
+def pages(*hosts):
+    return train_in({"builtin": {"name": "arithmetic"}, "http": {"hosts": hosts}})
 
 
 def wheel(uri):
@@ -96,12 +101,33 @@ FINE = [
     wheel("https://wheels.example/team/a-1.0+cpu-py3-none-any.whl"),
     wheel("s3://shared/mine/a.whl"),
     wheel("file:///wheels/a.whl"),
+    pages("docs.python.org", "api.example:8443"),
 ]
 
 
 @pytest.mark.parametrize("added", FINE, ids=json.dumps)
 def test_what_the_runtime_names_is_allowed(added):
     assert judged(added) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "python.org",
+        "xdocs.python.org",
+        "docs.python.org.evil.example",
+        "docs.python.org:8443",
+        "api.example",
+    ],
+)
+@pytest.mark.parametrize("lists", [LISTS, {}], ids=["named", "closed"])
+def test_a_host_that_the_runtime_does_not_name_letter_by_letter_gives_no_page(host, lists):
+    gate = judged(pages("docs.python.org", host), lists)
+    assert gate is not None
+    assert gate.reason == "NotAllowed"
+    place = 1 if lists else 0
+    assert f"spec.train.environment.http.hosts[{place}]" in gate.message
+    assert "spec.allowed.hosts" in gate.message
 
 
 ANNOTATIONS = ["Note", "note/x", "team.example", "xteam.example/a", "rollout.dev/disruptions"]

@@ -193,7 +193,7 @@ class Environment(OneOf):
     mcp_servers: tuple[McpServer, ...] = many(8, key="name")
     """Servers whose tools the policy may call; on one machine, and where the runtime has sandbox pods."""
     http: HttpAccess | None = None
-    """Gives the policy the tool `http`, which gets pages of these hosts; on one machine only."""
+    """Gives the policy the tool `http`, which gets pages of these hosts; in a cluster of those that the runtime's `allowed.hosts` names, too."""
 
 
 class PythonFunction(OneOf):

@@ -63,15 +63,6 @@ def servers_are_apart(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
             )
 
 
-def pages_are_fetched_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
-    """In a cluster no page: there is no proxy that holds addresses to what was checked."""
-    environment = spec.train.environment if spec.train else None
-    if environment is None or environment.http is None or facts.platform != "cluster":
-        return
-    what = "the tool http in a cluster, which has no proxy of its own yet,"
-    yield not_supported("spec.train.environment.http", what, "leave it out, or run on one machine")
-
-
 def tools_are_for_sampling(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """What learns from rows calls nothing."""
     train = spec.train
@@ -164,6 +155,5 @@ RULES = (
     agents_bring_their_tools,
     tools_are_there,
     servers_are_apart,
-    pages_are_fetched_here,
     tools_are_for_sampling,
 )

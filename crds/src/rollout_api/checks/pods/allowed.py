@@ -16,7 +16,7 @@ from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
 from rollout_api.v1alpha1.data import Data, Output
-from rollout_api.v1alpha1.environment import Agent, PluginContainer, PythonClass
+from rollout_api.v1alpha1.environment import Agent, HttpAccess, PluginContainer, PythonClass
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.pods.allowed import Allowed, AllowedNamespaces
 from rollout_api.v1alpha1.pods.pods import PodSettings, Toleration
@@ -74,6 +74,7 @@ def find_not_allowed(
         for field, image in _images(model, path):
             yield from _image(image, field, lists)
         yield from _judge(model, path, lists, namespace)
+        yield from _pages(model, path, lists)
         if isinstance(model, Data) and brings_code and not lists.data_code_network:
             yield from _from_hub(model, path)
 
@@ -102,6 +103,13 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
                 yield from _root(model.uri, f"{path}.uri", lists, namespace)
             if model.endpoint is not None:
                 yield from _place(model.endpoint, f"{path}.endpoint", "storage", lists, namespace)
+
+
+def _pages(model: BaseModel, path: str, lists: Allowed) -> Iterator[Problem]:
+    """The hosts whose pages a policy may get."""
+    for place, host in enumerate(model.hosts if isinstance(model, HttpAccess) else ()):
+        if host not in lists.hosts:
+            yield _refused(f"{path}.hosts[{place}]", host, "hosts", lists.hosts)
 
 
 def _images(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from rollout_api.base import ApiModel, Label, ObjectName, Rule, many
+from rollout_api.v1alpha1.environment import HttpHost
 from rollout_api.v1alpha1.pods.pods import LabelKey, LabelValue, Toleration
 
 Entry = Annotated[str, StringConstraints(min_length=1, max_length=512)]
@@ -34,6 +35,8 @@ class Allowed(ApiModel):
     """A run's toleration has to be covered by one of these, field by field."""
     priority_classes: tuple[ObjectName, ...] = many(64)
     """PriorityClasses of pods, each by its whole name."""
+    hosts: tuple[HttpHost, ...] = many(64)
+    """Hosts whose pages the policy of a run may get (`environment.http.hosts`), each as a run writes it: `host` or `host:port`."""
     data_code_network: bool = False
     """Let data code (`environment.python`, `suite.python`) use the network of the coordinator's pod. False: its
     container opens no connection but the one to the coordinator, and data from a hub is refused beside it."""
