@@ -59,10 +59,9 @@ def test_many_seeds_meet_every_disturbance():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "count"), [(0, LONG), (SHIFTED_FROM, LONG // 4), (MIXED_FROM, LONG // 4)]
-)
+@pytest.mark.parametrize(("family", "count"), [(0, LONG), (MIXED_FROM, LONG // 4)])
 def test_many_fresh_seeds(family, count):
+    """Of shifted requests none are fresh: they tell nothing that fresh seeds of the first family do not."""
     first = family + find_first()
     print(f"fresh seeds from {PAIRS_FROM + first} on")
     for seed in range(first, first + count):
