@@ -34,6 +34,7 @@ from rollout.console.views import (
     sampling,
     saved,
     steps,
+    sweeping,
     tokens,
     workers,
 )
@@ -49,6 +50,7 @@ VIEWS = (
     sampling,
     saved,
     steps,
+    sweeping,
     tokens,
     workers,
     model_calls,

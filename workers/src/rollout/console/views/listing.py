@@ -70,12 +70,13 @@ def list_entries(
 def _lines(home: Path, entries: list[Entry], models: dict[str, RunLine]) -> Iterator[RunLine]:
     for _, name, is_model in entries:
         if not is_model:
-            yield _line(home / name)
+            yield describe_folder(home / name)
         elif name in models:
             yield models[name]
 
 
-def _line(folder: Path) -> RunLine:
+def describe_folder(folder: Path) -> RunLine:
+    """What a list shows of the run of a folder; of one that cannot be read, why."""
     try:
         return _read_line(folder)
     except RolloutError as error:
@@ -127,6 +128,7 @@ async def show_runs(request: web.Request) -> web.Response:
             home=home,
             service=service,
             listing=replace(listing, lines=lines),
+            sweeps=any(home.glob("*/sweep.json")),
             wanted=wanted,
             by_name=by_name,
         )
