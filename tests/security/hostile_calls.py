@@ -49,6 +49,8 @@ def example(kind):
             return {field.encode_name: example(field.type) for field in kind.fields}
         case inspect.VarTupleType() | inspect.ListType():
             return [example(kind.item_type)]
+        case inspect.TupleType():
+            return [example(one) for one in kind.item_types]
         case inspect.DictType():
             return {"a": example(kind.value_type)}
         case inspect.UnionType():

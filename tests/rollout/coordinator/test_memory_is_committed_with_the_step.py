@@ -1,14 +1,18 @@
 """What episodes write is there from the step that consumed them on, and of no other sample."""
 
 import asyncio
+import sqlite3
+import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 from coordinator_kit import HELDOUT, PLAN, FakeActor, FakeLearner
 from plans import changed
 
 from rollout.actor.turns import memory as reading
 from rollout.actor.turns.memory import RunMemory
+from rollout.coordinator.memory.pruning import plan_pruning
 from rollout.errors import CoordinatorError, InfrastructureError
 from rollout.memory import MemoryWrite
 from rollout.protocol import messages as m
@@ -169,6 +173,33 @@ def test_a_place_that_no_row_can_have_is_refused_and_the_next_is_answered(bench,
         actor.call(routes.READ_MEMORY, m.ReadMemory(**{"lineage": 0, "step": 0, **changes}))
     odd = m.ReadMemory(lineage=7, step=9, after=(0, 0, 0, "\0'; DROP TABLE tasks"))
     assert actor.call(routes.READ_MEMORY, odd).part.rows == ()
+
+
+def test_what_was_overwritten_goes_with_bodies_and_not_while_it_is_read(bench):
+    client = bench.start(changed(PLAN, steps_max=None, bodies_behind=0))
+    learner, actor = FakeLearner(client, bench.store), Writer(client)
+    for _ in range(3):
+        actor.work()
+        learner.commit(learner.ask())
+    learner.anchor()
+    run = bench.coordinator.run
+    deadline = time.monotonic() + 60
+    while not run.pruned_step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert run.pruned_step == 3
+    assert entries(client, 0, 3)["all"] == '"5/1"'
+    with sqlite3.connect(bench.folder / "ledger.db") as ledger:
+        assert ledger.execute("SELECT step FROM memory WHERE key = 'all'").fetchall() == [(3,)]
+    with pytest.raises(InfrastructureError, match="no longer kept"):
+        entries(client, 0, 2)
+    actor.claim()
+    name, lease = next(iter(run.state.leases.items()))
+    assert plan_pruning(run) == 3
+    run.state.leases[name] = msgspec.structs.replace(lease, version_step=2)
+    assert plan_pruning(run) == 2
+    run.state.leases[name] = msgspec.structs.replace(lease, version_lineage=1)
+    assert plan_pruning(run) is None
 
 
 def test_memory_is_for_the_actors_of_its_run():

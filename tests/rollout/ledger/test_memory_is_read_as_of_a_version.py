@@ -8,7 +8,7 @@ from ledger_kit import Clock, admission, claim_request, finished, started, step_
 from test_a_ledger_goes_back_to_a_step_of_its_own import anchor, back
 from test_bodies_go_when_nothing_needs_them import ordinals
 
-from rollout.errors import LedgerError, NoLongerKept
+from rollout.errors import LedgerBroken, LedgerError, NoLongerKept
 from rollout.ledger.records import Limits, MemoryRow
 from rollout.ledger.sql.memory import rows as stored
 from rollout.memory import ENTRIES_MAX, apply_writes
@@ -128,6 +128,16 @@ async def test_a_commit_that_is_refused_writes_nothing(ledger):
         await ledger.commit(step_commit(1, ordinals(1), learner, memory=(row(1, "a"),)))
     assert await read(ledger, 0, LATER) == []
     assert actor
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("change", ["vector = 'text'", "value = x'00'"])
+async def test_a_row_that_somebody_wrote_into_is_named(ledger, damage, change):
+    learner, actor = await started(ledger, 0)
+    await write(ledger, learner, actor, 1, [row(1, "a")])
+    damage(f"UPDATE memory SET {change}")
+    with pytest.raises(LedgerBroken, match="table memory"):
+        await ledger.memory_of(0, LATER, stored.BEGINNING)
 
 
 async def test_a_cut_takes_what_is_there_and_its_run_goes_on_with_it(

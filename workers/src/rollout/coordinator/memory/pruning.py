@@ -24,10 +24,14 @@ async def prune_memory(run: RunContext) -> None:
 
 
 def plan_pruning(run: RunContext) -> int | None:
-    """The step up to which overwritten entries go; None: all of them stay."""
+    """The step up to which overwritten entries go; None: all of them stay.
+
+    Rows are pruned by what the live lineage has overwritten: while another's version is played, none goes.
+    """
     last = plan_body_removal(run.state.anchors, run.plan.storage.bodies_behind)
-    if last is None:
+    leases = run.state.leases.values()
+    if last is None or any(one.version_lineage != run.state.lineage for one in leases):
         return None
-    held = [lease.version_step for lease in run.state.leases.values()]
+    held = [one.version_step for one in leases]
     evaluated = [one.key[3] for one in run.state.pending_evaluations()]
     return min([last, *held, *evaluated])

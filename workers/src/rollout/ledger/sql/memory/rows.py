@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from rollout.errors import NoLongerKept
+from rollout.errors import LedgerBroken, NoLongerKept
 from rollout.ledger.records import MemoryPart, MemoryRow
 from rollout.ledger.sql.transaction import Row, Transaction
 from rollout.memory import apply_writes
@@ -16,6 +16,7 @@ from rollout.memory import apply_writes
 COLUMNS = "lineage, step, ordinal, sample, key, value, vector"
 FIELDS = "step, ordinal, sample, key, value, vector"
 PLACE = "(step, ordinal, sample, key)"
+TYPES = (int, int, int, str, str, bytes | memoryview)
 PART_ROWS = 512
 """Rows of one answer: a few megabytes at most."""
 
@@ -91,6 +92,11 @@ def select_rows(
 
 def _row(row: Row) -> MemoryRow:
     step, ordinal, sample, key, value, vector = row
+    if not all(map(isinstance, row, TYPES)):
+        raise LedgerBroken(
+            f"the ledger's table memory has a row of other types ({key!r:.80}): restore the ledger from a copy, or"
+            " begin at a snapshot"
+        )
     return MemoryRow(
         step=step, ordinal=ordinal, sample=sample, key=key, value=value, vector=bytes(vector)
     )
