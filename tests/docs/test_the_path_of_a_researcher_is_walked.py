@@ -7,6 +7,7 @@ import json
 import pytest
 from docs_kit import ROOT, write_files
 from followed_pages import follow
+from typed_here import typist
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -16,7 +17,7 @@ PAGE = ROOT / "docs" / "paths" / "researcher.md"
 def test_a_run_is_checked_interrupted_gone_on_with_repeated_and_taken_home(tmp_path):
     folder = write_files(PAGE, tmp_path)
 
-    follow(PAGE, folder, {"ROLLOUT_HOME": str(folder / "runs")})
+    follow(PAGE, typist(folder, {"ROLLOUT_HOME": str(folder / "runs")}))
 
     results = [json.loads(path.read_text()) for path in folder.glob("runs/mine-*/result.json")]
     assert len(results) == 2
