@@ -1,7 +1,9 @@
 """People with an account and a kubeconfig of their own, who type `rollout`."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,35 +13,54 @@ from operators import eventually
 
 from cluster.kubectl import Kubectl
 
+READ = ["get", "list", "watch"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody with a kubeconfig."""
+    """Somebody with a kubeconfig, in the folder where it lies, before a terminal of so many columns."""
 
     kubeconfig: Path
+    columns: int = 240
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.start([sys.executable, "-m", "rollout", *arguments])
+
+    def start(
+        self, command: Sequence[str], errors: int = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[str]:
+        """Any program that reads a kubeconfig; `errors`: where its standard error goes."""
+        ours = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        mine = {"KUBECONFIG": str(self.kubeconfig), "COLUMNS": str(self.columns)}
         return subprocess.run(
-            [sys.executable, "-m", "rollout", *arguments],
-            env={"KUBECONFIG": str(self.kubeconfig), "PATH": "/usr/bin:/bin", "COLUMNS": "240"},
-            capture_output=True,
+            command,
+            env={**ours, **mine, "PATH": "/usr/bin:/bin"},
+            cwd=self.kubeconfig.parent,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
             timeout=180,
             check=False,
         )
 
 
-def make_person(kubectl: Kubectl, name: str, rules: list[dict[str, Any]], folder: Path) -> Person:
-    """An account with a Role of these rules, and a kubeconfig with its token."""
-    meta = {"metadata": {"name": name}}
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": kubectl.namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+def bind(kubectl: Kubectl, kind: str, name: str, account: str, rules: list[dict[str, Any]]) -> None:
+    """Give an account of the namespace these rights, there (`Role`) or everywhere (`ClusterRole`)."""
+    rbac, meta = {"apiVersion": "rbac.authorization.k8s.io/v1"}, {"metadata": {"name": name}}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": kubectl.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
     kubectl.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", **meta},
-        {**rbac, "kind": "Role", **meta, "rules": rules},
-        {**rbac, "kind": "RoleBinding", **meta, "subjects": [subject], "roleRef": reference},
+        {**rbac, "kind": kind, **meta, "rules": rules},
+        {**rbac, "kind": f"{kind}Binding", **meta, "subjects": [subject], "roleRef": reference},
     )
+
+
+def make_person(
+    kubectl: Kubectl, name: str, rules: list[dict[str, Any]], folder: Path, columns: int = 240
+) -> Person:
+    """An account with a Role of these rules, and a kubeconfig with its token."""
+    kubectl.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    bind(kubectl, "Role", name, name, rules)
     if rules:
         eventually(lambda: kubectl.may(name, "get", "rolloutruns"), f"{name} may do nothing")
     config = yaml.safe_load(kubectl.kubeconfig.read_text())
@@ -53,4 +74,4 @@ def make_person(kubectl: Kubectl, name: str, rules: list[dict[str, Any]], folder
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config))
-    return Person(kubeconfig=path)
+    return Person(kubeconfig=path, columns=columns)

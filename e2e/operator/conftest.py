@@ -10,6 +10,7 @@ from kubernetes import client, config
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "docs"))
 
 from operators import Operator, operating
 from puppets import Puppets

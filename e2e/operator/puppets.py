@@ -13,6 +13,8 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 TICK_SECONDS = 0.1
+ADDRESS = "10.1.2.3"
+"""Of every pod: nobody is there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Puppets:
             try:
                 for pod in self._pending():
                     if self._waits(pod):
-                        self._patch(pod.metadata.name, _running(pod))
+                        self._patch(pod.metadata.name, running_status(pod))
             except ApiException as error:
                 if error.status not in {404, 409, 429, 500, 503}:
                     raise
@@ -91,14 +93,15 @@ class Puppets:
         self.api.patch_namespaced_pod_status(name, self.namespace, {"status": status})
 
 
-def _running(pod: Any) -> dict[str, Any]:
+def running_status(pod: Any, address: str = ADDRESS) -> dict[str, Any]:
+    """The status of a pod whose containers all run."""
     conditions = [
         {"type": kind, "status": "True"} | _now()
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
     return {
         "phase": "Running",
-        "podIP": "10.1.2.3",
+        "podIP": address,
         "conditions": conditions,
         "containerStatuses": _statuses(pod, ready=True),
     }

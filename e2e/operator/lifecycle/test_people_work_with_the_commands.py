@@ -4,14 +4,13 @@ import json
 
 import pytest
 import yaml
-from accounts import Person, make_person
+from accounts import READ, Person, make_person
 from operators import eventually
 
 from runs import build_run
 
 pytestmark = pytest.mark.process
 
-READ = ["get", "list", "watch"]
 RUNS = {"apiGroups": ["rollout.dev"], "resources": ["rolloutruns"]}
 SCALE = {"apiGroups": ["rollout.dev"], "resources": ["rolloutruns/scale"]}
 LOOK = {"apiGroups": [""], "resources": ["pods", "events"], "verbs": READ}
