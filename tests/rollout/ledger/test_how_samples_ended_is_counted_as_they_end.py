@@ -30,6 +30,7 @@ KNOWN = len(list_migrations("rollout.ledger.sqlite"))
 LATER = (
     *(("run", f"removed_{what}") for what in ("step", "ordinal", "bodies", "bytes")),
     ("evaluations", "removed"),
+    ("run", "memory_step"),
 )
 """Columns of later formats."""
 QUESTIONS = {
@@ -142,13 +143,14 @@ def take_tallies_away(reader, folder):
         with sqlite3.connect(folder / "ledger.db") as connection:
             connection.execute("DROP TABLE tallies")
             connection.execute("DROP TABLE lives")
+            connection.execute("DROP TABLE memory")
             for table, column in LATER:
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
             connection.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'tallies'")
             connection.execute("PRAGMA user_version = 3")
         return
     schema = reader._address.schema
-    shared_server().query(f'DROP TABLE "{schema}".tallies, "{schema}".lives')
+    shared_server().query(f'DROP TABLE "{schema}".tallies, "{schema}".lives, "{schema}".memory')
     for table, column in LATER:
         shared_server().query(f'ALTER TABLE "{schema}".{table} DROP COLUMN {column}')
     shared_server().query(f'DELETE FROM "{schema}".schema_version WHERE version > 3')
