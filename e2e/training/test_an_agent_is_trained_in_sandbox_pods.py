@@ -12,7 +12,7 @@ import pytest
 from harmed_sandboxes import Trained, train_and_harm
 from watched import Result, Stage, run_here
 
-pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 STEPS = 3
 ROWS = [{"prompt": f"1{n}+2{n}=", "answer": str(30 + 2 * n)} for n in range(8)]
