@@ -72,6 +72,16 @@ def rollout(monkeypatch, capsys):
         ),
         (refusal(403, 'User "me" cannot get resource'), 4, "you may not get rolloutrun/a"),
         (refusal(401, "Unauthorized"), 4, "you may not get"),
+        (
+            refusal(403, '"a" is forbidden: status unknown for quota: objects, resources: count/x'),
+            4,
+            "nobody has counted yet: try again",
+        ),
+        (
+            refusal(403, '"a" is forbidden: exceeded quota: objects, requested: count/x=1'),
+            4,
+            "ask the platform for more",
+        ),
         (refusal(503, "the server is starting"), 4, "the server is starting"),
         (
             refusal(

@@ -314,12 +314,23 @@ def _refusal(error: ApiException, verb: str, what: str, cluster: Cluster) -> Kub
     if status == NOT_FOUND:
         fix = f"namespace {cluster.namespace} of context {cluster.context}; another: --namespace, --context"
         return ObjectNotFound(f"{what} not found in {fix} ({message})")
+    if status == FORBIDDEN and (fix := _of_a_quota(message)):
+        return KubeError(f"{verb} {what}: {message}; {fix}")
     if status in {FORBIDDEN, UNAUTHORISED}:
         return KubeError(
             f"you may not {verb} {what} in namespace {cluster.namespace}: {message}; ask the platform for that right"
         )
     silent = f"; {NO_WEBHOOK}" if NOBODY_REVIEWS in message else ""
     return KubeError(f"{verb} {what}: {message}{silent}")
+
+
+def _of_a_quota(message: str) -> str:
+    """What to do where a quota refuses; empty where a right is missing."""
+    if "status unknown for quota" in message:
+        return "it was made a moment ago, and nobody has counted yet: try again"
+    if "exceeded quota" in message:
+        return "delete what has ended (rollout get), or ask the platform for more"
+    return ""
 
 
 def _message(error: ApiException) -> str:
