@@ -93,7 +93,7 @@ def build_api_server(root: Path, ports: Ports, options: Options) -> list[str]:
 
 
 def build_controller_manager(root: Path, ports: Ports, options: Options) -> list[str]:
-    """Every controller that `options` asks for, quick to see a node lost and a scale changed."""
+    """Every controller that `options` asks for, quick to see a node lost, a scale changed and a kind that a quota counts."""
     pki = root / "pki"
     flags = {
         "kubeconfig": pki / "controller-manager.kubeconfig",
@@ -106,6 +106,7 @@ def build_controller_manager(root: Path, ports: Ports, options: Options) -> list
         "node-monitor-period": "1s",
         "node-monitor-grace-period": f"{options.node_grace_seconds}s",
         "horizontal-pod-autoscaler-sync-period": "2s",
+        "resource-quota-sync-period": "10s",  # one of a kind that came after the start waits for it
         "controllers": options.controllers,
         **QUERIES_PER_SECOND,
     }

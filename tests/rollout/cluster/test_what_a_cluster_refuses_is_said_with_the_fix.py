@@ -75,7 +75,7 @@ def rollout(monkeypatch, capsys):
         (
             refusal(403, '"a" is forbidden: status unknown for quota: objects, resources: count/x'),
             4,
-            "nobody has counted yet: try again",
+            "nobody has counted for it yet",
         ),
         (
             refusal(403, '"a" is forbidden: exceeded quota: objects, requested: count/x=1'),

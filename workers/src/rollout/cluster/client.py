@@ -327,7 +327,7 @@ def _refusal(error: ApiException, verb: str, what: str, cluster: Cluster) -> Kub
 def _of_a_quota(message: str) -> str:
     """What to do where a quota refuses; empty where a right is missing."""
     if "status unknown for quota" in message:
-        return "it was made a moment ago, and nobody has counted yet: try again"
+        return "nobody has counted for it yet, which takes minutes where our kinds were just installed: try again"
     if "exceeded quota" in message:
         return "delete what has ended (rollout get), or ask the platform for more"
     return ""
