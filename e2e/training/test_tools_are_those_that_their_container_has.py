@@ -1,11 +1,14 @@
 """Tools in an image of their own beside a real actor: the run says which there are, the actor asks, and a liar plays nothing."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from held_plugin import build_image
 from watched import Stage, WatchedRun
+
+from cluster.nodes.addons import build_volume
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -81,7 +84,12 @@ def test_a_run_trains_beside_its_tools_which_find_nothing_of_it(stage: Stage, im
     assert ended(run) == "Succeeded"
 
 
-def test_an_image_with_other_tools_than_the_run_says_ends_the_run_by_name(stage: Stage, image: str):
+def test_an_image_with_other_tools_than_the_run_says_ends_the_run_by_name(
+    stage: Stage, image: str, tmp_path: Path
+):
+    tmp_path.chmod(0o777)
+    volume = f"{stage.kubectl.namespace}-liar"
+    stage.kubectl.apply(build_volume(volume, str(tmp_path), size="10Gi"))
     run = stage.start(build_run("liar", image, {**AREA, "description": "Free shelves."}))
     assert ended(run) == "Failed"
     assert "shelf__area is not what toolPlugins says" in run.condition("Ready")["message"]

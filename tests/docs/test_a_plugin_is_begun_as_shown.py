@@ -31,7 +31,7 @@ def test_the_page_is_followed(tmp_path, monkeypatch):
     for line in commands.splitlines():
         if line.startswith("rollout "):
             called(*line.split()[1:])
-    manifest, run, contained = shown("yaml")
+    manifest, run, *contained = shown("yaml")
     written = YAML(typ="safe").load(Path("plugins/polite/plugin.yaml").read_text())
     assert YAML(typ="safe").load(manifest).items() <= written.items()
 
@@ -39,8 +39,9 @@ def test_the_page_is_followed(tmp_path, monkeypatch):
     Path("plugins/polite/plugin.py").write_text(code)
     Path("rows.jsonl").write_text('{"prompt": "Ask for tea."}\n' * 8)
     Path("run.yaml").write_text(run)
-    Path("contained.yaml").write_text(contained)
-    called("validate", "-f", "contained.yaml")
+    for number, text in enumerate(contained):
+        Path(f"contained-{number}.yaml").write_text(text)
+        called("validate", "-f", f"contained-{number}.yaml")
     called("plugins", "test", "plugins/polite")
     called("run", "-f", "run.yaml")
     fast = Path("run.yaml").read_text().replace("spec:\n", "spec:\n  numerics: {mode: Fast}\n", 1)
