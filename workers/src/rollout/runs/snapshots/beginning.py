@@ -31,7 +31,7 @@ from rollout.runs.snapshots.restoring import (
     restore_into,
     tell,
 )
-from rollout.runs.snapshots.returning import return_to
+from rollout.runs.snapshots.returning import is_own, return_to
 from rollout.snapshots.place import FOLDER
 from rollout_api.worker import RestoreOrder, WorkerConfig
 
@@ -104,9 +104,9 @@ def _go_on(order: RestoreOrder, config: WorkerConfig, named: NamedObjects) -> Wo
 
 def _require_own(restore: Restore, config: WorkerConfig, begun: Begun | None) -> None:
     """Raise SnapshotRefused unless the snapshot is of this very run."""
-    of = restore.manifest.header.run
-    if (of.uid, of.namespace) == (config.run.uid, config.run.namespace):
+    if is_own(restore, config):
         return
+    of = restore.manifest.header.run
     since = f"with snapshot {begun.snapshot}" if begun is not None else "without the snapshot"
     raise SnapshotRefused(
         f"spec.restoreFrom: run {config.run.name} has begun {since}, and {restore.manifest.id} is of run {of.name}"

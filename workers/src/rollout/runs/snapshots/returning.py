@@ -64,10 +64,16 @@ def return_to(restore: Restore, config: WorkerConfig) -> int:
     return asyncio.run(_go_back(restore, config))
 
 
+def is_own(restore: Restore, config: WorkerConfig) -> bool:
+    """Whether the snapshot is of this very run."""
+    of, run = restore.manifest.header.run, config.run
+    return (of.uid, of.namespace) == (run.uid, run.namespace)
+
+
 def require_own(restore: Restore, config: WorkerConfig) -> None:
     """Raise SnapshotRefused unless the snapshot is of this very run."""
     of, run = restore.manifest.header.run, config.run
-    if (of.uid, of.namespace) != (run.uid, run.namespace):
+    if not is_own(restore, config):
         raise SnapshotRefused(
             f"--in-place: snapshot {restore.manifest.id} is of run {of.name} ({of.uid}), this is {run.name} ({run.uid}): a"
             " run goes back to its own snapshots; leave --in-place out, and a new run begins with it"
