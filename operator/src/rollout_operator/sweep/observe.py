@@ -165,7 +165,7 @@ def see_run(stored: Stored, sweep_uid: str, spec: SweepSpec) -> SweptRun:
         suspended=document.get("suspend") is True,
         stopped=stored.labels().get(LABEL_SWEEP_OUTCOME) == STOPPED,
         held=stored.labels().get(LABEL_SWEEP_SUSPENDED) == HELD,
-        rests=_holds(status, "Suspended"),
+        rests=stored.facts.suspended,
         outcome=outcome,
         message=message,
         step=_step(progress.get("step")),
@@ -204,11 +204,6 @@ def _step(value: Any) -> int | None:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _holds(status: Mapping[str, Any], kind: str) -> bool:
-    said = status.get("conditions") or ()
-    return any(one["type"] == kind and one["status"] == "True" for one in said)
 
 
 def _outcome(
