@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import build_saved_run
 from watched import Stage, WatchedRun, read_result, run_here
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
@@ -11,35 +12,17 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 ANCHOR, BEYOND = 3, 2
 """Steps between anchors; steps that are taken after the snapshot."""
 START_SECONDS, SAVE_SECONDS = 300.0, 180.0
-HEAD = {"apiVersion": "rollout.dev/v1alpha1"}
 
 
 def build_manifest(steps: int) -> dict[str, Any]:
-    train = {
-        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-        "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
-        "sampling": {"maxNewTokens": 4},
-        "maxSteps": steps,
-    }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
-        "seed": 7,
-        "model": {"uri": "rollout://tiny-adder?steps=0"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-        "numerics": {"mode": "Exact"},
-        "snapshots": {"everySteps": ANCHOR},
-    }
-    return {**HEAD, "kind": "RolloutRun", "metadata": {"name": "small"}, "spec": spec}
+    return build_saved_run("small", steps, ANCHOR)
 
 
 def take_snapshot(run: WatchedRun) -> int:
     """The step that is saved as the object `good`."""
     spec = {"source": {"run": {"name": run.name}}, "deadlineSeconds": int(SAVE_SECONDS)}
-    run.kubectl.apply(
-        {**HEAD, "kind": "RolloutSnapshot", "metadata": {"name": "good"}, "spec": spec}
-    )
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutSnapshot"}
+    run.kubectl.apply({**head, "metadata": {"name": "good"}, "spec": spec})
 
     def saved() -> int | None:
         status = run.kubectl.get("rolloutsnapshot", "good").get("status", {})

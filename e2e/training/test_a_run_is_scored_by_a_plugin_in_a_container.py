@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from held_plugin import SECONDS, Ended, HeldPlugin, build_image, contained, read_weights
+from samples import build_small_run
 from watched import Stage, read_result, run_here
 
 from cluster.nodes.addons import build_volume
@@ -50,14 +51,8 @@ def build_run(name: str, reward: dict[str, Any], **changes: Any) -> dict[str, An
         "sampling": {"maxNewTokens": 16},
         "maxSteps": STEPS,
     }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
-        "model": {"uri": "rollout://tiny-agent"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun", "metadata": {"name": name}}
-    return lay_over({**head, "spec": spec}, {"spec": changes})
+    made = build_small_run(name, train, model={"uri": "rollout://tiny-agent"})
+    return lay_over(made, {"spec": changes})
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from bucket import BUCKET, CREDENTIALS, REGION, Bucket, serving
 from installation import cache_of
+from samples import build_saved_run
 from warm import run_rollout
 from watched import Result, Stage, WatchedRun, read_result, run_here
 
@@ -34,25 +35,8 @@ GONE_SECONDS = 50.0
 
 
 def build_manifest(name: str, runtime: str, steps: int, **changes: Any) -> dict[str, Any]:
-    train = {
-        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-        "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
-        "sampling": {"maxNewTokens": 4},
-        "maxSteps": steps,
-    }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
-        "seed": 7,
-        "model": {"uri": "rollout://tiny-adder?steps=0"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-        "numerics": {"mode": "Exact"},
-        "snapshots": {"everySteps": ANCHOR},
-        **changes,
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-    return {**head, "metadata": {"name": name}, "spec": spec}
+    reference = {"kind": "ClusterRolloutRuntime", "name": runtime}
+    return build_saved_run(name, steps, ANCHOR, runtimeRef=reference, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from harmed_sandboxes import Trained, train_and_harm
+from samples import build_small_run
 from watched import Result, Stage, run_here
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -64,15 +65,8 @@ def build_run(data: str, code: dict[str, Any]) -> dict[str, Any]:
         "sampling": {"maxNewTokens": 8},
         "maxSteps": STEPS,
     }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
-        "model": {"uri": "rollout://tiny-adder?steps=0"},
-        "code": code,
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-    return {**head, "metadata": {"name": "clerk"}, "spec": spec}
+    model = {"uri": "rollout://tiny-adder?steps=0"}
+    return build_small_run("clerk", train, model=model, code=code)
 
 
 def write_rows(folder: Path) -> None:

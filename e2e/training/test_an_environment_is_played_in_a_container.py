@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from held_plugin import Ended, HeldPlugin, build_image, contained, read_weights
+from samples import build_small_run
 from watched import Stage, run_here
 
 from cluster.paths import REPOSITORY
@@ -57,15 +58,7 @@ def build_run(environment: dict[str, Any], **more: Any) -> dict[str, Any]:
         "sampling": {"maxNewTokens": 16},
         "maxSteps": STEPS,
     }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
-        "model": {"uri": "rollout://tiny-agent"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-        **more,
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-    return {**head, "metadata": {"name": "patient"}, "spec": spec}
+    return build_small_run("patient", train, model={"uri": "rollout://tiny-agent"}, **more)
 
 
 @pytest.fixture(scope="module")

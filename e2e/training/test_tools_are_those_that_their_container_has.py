@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from held_plugin import build_image
+from samples import build_small_run
 from watched import Stage, WatchedRun
 
 from cluster.nodes.addons import build_volume
@@ -54,14 +55,7 @@ def build_run(name: str, image: str, tool: dict[str, str]) -> dict[str, Any]:
         "sampling": {"maxNewTokens": 16},
         "maxSteps": STEPS,
     }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
-        "model": {"uri": "rollout://tiny-agent"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun", "metadata": {"name": name}}
-    return {**head, "spec": spec}
+    return build_small_run(name, train, model={"uri": "rollout://tiny-agent"})
 
 
 @pytest.fixture(scope="module")
