@@ -14,6 +14,7 @@ import zoo_kit
 from fused_kit import TorchKernels
 
 from rollout.learner.forward.fused import layers, trial
+from rollout.learner.forward.fused.host_norm import host_norm
 from rollout.learner.forward.packed_rows import build_group_row, prepare_model, token_logprobs
 
 CPU = torch.device("cpu")
@@ -46,6 +47,39 @@ def test_each_known_module_has_its_own_values_and_gradients(name, size, dtype, k
         assert value <= 1e-4
         assert max(gradients) <= 5e-3
         assert layers.is_right(kind, size, CPU, dtype)
+
+
+@pytest.mark.parametrize("size", [64, 200, 2100])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_processor_has_a_norms_own_values_bit_for_bit_and_its_gradients(name, size):
+    kind = next(kind for kind in kinds_of(name) if kind.__name__ in layers.NORMS)
+
+    value, *gradients = trial.layer_errors(kind, size, CPU, torch.float32)
+
+    assert value == 0
+    assert len(gradients) == 2
+    assert max(gradients) <= 1e-6
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_gradients_of_a_norm_on_a_processor_are_those_of_the_formula(learned):
+    weight = torch.linspace(0.5, 1.5, 6, dtype=torch.float64).requires_grad_(learned)
+    states = torch.linspace(-2, 3, 4 * 3 * 6, dtype=torch.float64).view(4, 3, 6).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: host_norm(x, weight, 1e-6), states)
+    assert not learned or torch.autograd.gradcheck(lambda w: host_norm(states, w, 1e-6), weight)
+
+
+def test_a_norm_whose_gradients_are_wrong_keeps_its_own(monkeypatch, caplog):
+    monkeypatch.setattr(layers, "host_norm", lambda x, weight, eps: x.tanh() * weight)
+    layers.is_right.cache_clear()
+    kind = next(kind for kind in kinds_of("qwen2") if kind.__name__ in layers.NORMS)
+    with caplog.at_level(logging.WARNING):
+        found = layers.is_right(kind, 64, CPU, torch.float32)
+    layers.is_right.cache_clear()
+
+    assert not found
+    assert len(caplog.records) == 1
 
 
 def scored(model, row):

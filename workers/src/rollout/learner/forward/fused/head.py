@@ -74,9 +74,9 @@ def is_right(device: torch.device, dtype: torch.dtype) -> bool:
     except (ImportError, OSError, RuntimeError, ValueError) as problem:
         log.warning("the head is computed in plain products on %s error=%r", device, problem)
         return False
-    if not error <= trial.ERROR_MAX:
+    if not error <= trial.ERROR_MAX[dtype]:
         log.warning("the head is computed in plain products on %s error=%.3g", device, error)
-    return error <= trial.ERROR_MAX
+    return error <= trial.ERROR_MAX[dtype]
 
 
 Calls = Callable[..., Scores]

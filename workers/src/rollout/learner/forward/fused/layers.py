@@ -1,5 +1,7 @@
 """Norms and gated MLPs of known models in one pass each, in half precision on a CUDA device; elsewhere their own forward.
 
+The gradients of norms in float32 on the host take few passes, too: ``host_norm``.
+
 A module is taken by the name of its class, and then held to its own forward on known numbers, once a kind: one that
 computes anything else keeps its own, which is logged once.
 
@@ -17,6 +19,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+
+from rollout.learner.forward.fused.host_norm import host_norm
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +44,14 @@ class FusedNorm:
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As the module's own."""
         weight = self._module.weight
-        if _may(states, weight) and len(weight) <= SIZE_MAX and _is_right(self._module, states):
+        if _may_norm(states, weight) and _is_right(self._module, states):
             return self.compute(states)
         return self._plain(states)
 
     def compute(self, states: torch.Tensor) -> torch.Tensor:
-        """In one pass."""
-        return fused_norm(states, self._module.weight, self._module.variance_epsilon)
+        """In one pass; on the host in few."""
+        norm = host_norm if states.dtype == torch.float32 else fused_norm
+        return norm(states, self._module.weight, self._module.variance_epsilon)
 
 
 class FusedMlp:
@@ -97,6 +102,12 @@ def _put(module: nn.Module, fused: FusedNorm | FusedMlp) -> None:
     module.forward = fused.forward  # pyrefly: ignore - of this one module
 
 
+def _may_norm(states: torch.Tensor, weight_E: torch.Tensor) -> bool:
+    if states.dtype == torch.float32:
+        return weight_E.dtype == torch.float32 and states.device.type == "cpu"
+    return _may(states, weight_E) and len(weight_E) <= SIZE_MAX
+
+
 def _may(states: torch.Tensor, weight: torch.Tensor) -> bool:
     half = states.dtype in {torch.bfloat16, torch.float16}
     return half and states.is_cuda and weight.dtype == states.dtype
@@ -117,9 +128,10 @@ def is_right(kind: type[nn.Module], size: int, device: torch.device, dtype: torc
     except (ImportError, OSError, RuntimeError, ValueError, TypeError, AttributeError) as problem:
         log.warning("%s computes its own forward on %s error=%r", kind.__name__, device, problem)
         return False
-    if not error <= trial.ERROR_MAX:
+    limit = trial.ERROR_MAX[dtype]
+    if not error <= limit:
         log.warning("%s computes its own forward on %s error=%.3g", kind.__name__, device, error)
-    return error <= trial.ERROR_MAX
+    return error <= limit
 
 
 class _Norm(torch.autograd.Function):
