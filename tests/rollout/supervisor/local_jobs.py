@@ -148,12 +148,16 @@ class Job:
 
         The coordinator answers before the others have been forked: one that does not live yet is waited for.
         """
+        for process in self.processes(name):
+            process.send_signal(number)
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Those of that name, waited for as ``signal`` does."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not (found := [one for one in members(self.run_dir) if is_named(one, name)]):
             assert time.monotonic() < deadline, f"no {name}:\n{self.said()}\n{self.logs()}"
             time.sleep(0.02)
-        for process in found:
-            process.send_signal(number)
+        return found
 
     def kill(self, name: str) -> None:
         """``kill -9`` one process of the run."""

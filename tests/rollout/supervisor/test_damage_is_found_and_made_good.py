@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from local_jobs import MANIFEST, start_job
+from mirror_memory import flip_in_memory, mirror_addresses
 from ruins import check_same
 
 sys.path.append(str(Path(__file__).parents[1] / "objects"))
@@ -151,15 +152,9 @@ def flip(path: Path, place: int) -> None:
 @pytest.mark.slow
 def test_an_actor_with_one_flipped_weight_is_quarantined_and_mended(calm, tmp_path):
     job = start_job(tmp_path / "runs", manifest=LARGE, slow_rewards=0.3)
-    mirror = tmp_path / "mirror"
-
-    def is_patched(status) -> bool:
-        mirrors = list((job.run_dir / "mirror").glob("actor-0/*.safetensors"))
-        return status.step >= 3 and bool(mirrors)
-
-    job.wait_until(is_patched)
-    (mirror,) = (job.run_dir / "mirror").glob("actor-0/*.safetensors")
-    flip(mirror, -5)
+    (process,) = job.processes("actor-0")
+    job.wait_until(lambda status: status.step >= 3 and mirror_addresses(process.pid) is not None)
+    flip_in_memory(process.pid, -5)
     status = job.wait_until(lambda status: any(w.num_rebuilt for w in status.workers))
     actor = next(w for w in status.workers if w.worker == "actor-0")
     result = job.finish()

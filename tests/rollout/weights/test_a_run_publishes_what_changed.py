@@ -8,6 +8,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "supervisor"))
 
 from local_jobs import MANIFEST, start_job
+from mirror_memory import flip_in_memory
 
 from rollout.ledger.sqlite.reader import LedgerReader
 from rollout.objects.filesystem import FilesystemStore
@@ -85,12 +86,8 @@ def test_a_mirror_with_a_flipped_bit_is_found_and_made_again(undisturbed, tmp_pa
     _, expected = undisturbed
     job = start_job(tmp_path / "runs", manifest=BIG, steps_max=8)
     job.wait_until(lambda status: status.step >= 3)
-    mirror = job.run_dir / "mirror" / "actor-0" / "weights.safetensors"
-    with mirror.open("r+b") as file:
-        file.seek(-1000, 2)
-        byte = file.read(1)[0]
-        file.seek(-1000, 2)
-        file.write(bytes([byte ^ 0x40]))
+    (actor,) = job.processes("actor-0")
+    flip_in_memory(actor.pid, -1000)
     job.limit_steps()
     result = job.finish()
     assert (result["step"], result["chain"]) == (12, expected["chain"])

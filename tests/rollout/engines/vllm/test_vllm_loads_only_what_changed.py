@@ -3,12 +3,19 @@
 One exact server: each prompt alone, no prefix cache, so that two loads of equal weights agree bit by bit. Servers are shared with other files; every test loads what it needs.
 """
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "supervisor"))
+
+from mirror_memory import flip_in_memory
 
 from rollout.actor.weight_loader import WeightLoader
 from rollout.engines.vllm.engine import REPORT, VllmEngine
@@ -19,7 +26,7 @@ from rollout.types import GenerateRequest, SamplingParams, WeightVersion
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 from rollout.weights.mirror import WeightFiles
 from rollout.weights.publisher import Publisher
-from rollout.weights.raw import open_raw
+from rollout.weights.raw import open_raw, parse_header
 from rollout_vllm.modules import find_modules, plan_partial
 
 from .conftest import Policy, ask
@@ -171,11 +178,13 @@ async def test_a_flipped_bit_in_any_changed_module_is_found(
     assert exact_engine.version is None
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
 async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
-    exact_engine, untied_policies, tmp_path
+    exact_engine, untied_policies, tmp_path, in_memory
 ):
     store = FilesystemStore(tmp_path / "objects")
-    publisher, files = Publisher(store, size_bytes_min=0), WeightFiles(store, tmp_path / "mirror")
+    publisher = Publisher(store, size_bytes_min=0)
+    files = WeightFiles(store, tmp_path / "mirror", in_memory=in_memory)
     tensors, versions = load_weights(untied_policies.first.weights), []
     for number, names in enumerate([(), (KEY,), (UP,)]):
         tensors = change(tensors, *names)
@@ -190,8 +199,7 @@ async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
     await activator.activate(versions[0])
     await activator.activate(versions[1])
     assert (await report(exact_engine)).num_loaded == 6
-    with open_raw(files.path(versions[1].object), writable=True) as raw:
-        raw[UP][-1] ^= 1
+    rot(files.path(versions[1].object), UP, in_memory=in_memory)
     await activator.activate(versions[2])
     await activator.settle()
 
@@ -201,6 +209,16 @@ async def test_a_mirror_that_rots_sends_the_actor_back_to_a_dense_base(
     found = await oracle(exact_engine)
     await exact_engine.load(versions[2], files.path(versions[2].object))
     assert found == await oracle(exact_engine)
+
+
+def rot(path: Path, name: str, *, in_memory: bool) -> None:
+    """One bit of a tensor's last element is another."""
+    if not in_memory:
+        with open_raw(path, writable=True) as raw:
+            raw[name][-1] ^= 1
+        return
+    header, body = parse_header(np.fromfile(path, np.uint8))
+    flip_in_memory(os.getpid(), header[name]["data_offsets"][1] - len(body) - 1)
 
 
 async def test_tokens_are_given_for_the_version_that_is_served_alone(exact_engine, untied_policies):

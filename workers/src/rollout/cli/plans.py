@@ -92,6 +92,8 @@ def _print_run(run: PlannedRun, *, every: bool) -> None:
     print_line(f"  engine {run.engine}, numerics {spec.numerics.mode}, grade {run.grade}")
     if run.exact_costs:
         print_line(f"  Exact: {run.exact_costs}")
+    if run.weights:
+        print_line(f"  weights: {run.weights}")
     _section("Chosen in the manifest", list(_leaves(run.manifest.get("spec") or {})))
     title = "Batch" if spec.serve is None else "Service"
     _section(title, [(key, value) for key, value in run.arithmetic.items() if value is not None])

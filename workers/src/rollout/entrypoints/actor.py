@@ -110,7 +110,11 @@ def build_parts(
     return ActorParts(
         worker=name,
         client=client,
-        weights=WeightFiles(open_store(config, "actor"), mirror_folder(config, index)),
+        weights=WeightFiles(
+            open_store(config, "actor"),
+            mirror_folder(config, index),
+            in_memory=_sees_its_engine(config),
+        ),
         stage=stage,
         scorer=PipelineScorer(pipelines=task_scoring.pipeline, apart=not fast),
         tasks_max=plan_tasks_max(config),
@@ -121,6 +125,11 @@ def build_parts(
         else None,
         plugins=None if isinstance(task_scoring, TaskScoring) else task_scoring,
     )
+
+
+def _sees_its_engine(config: WorkerConfig) -> bool:
+    """Whether the engine's processes see this one's, as on one machine: not in a pod, whose memory is bounded besides."""
+    return config.authentication is None and engine_folder() is None
 
 
 def _single_row(config: WorkerConfig) -> str:

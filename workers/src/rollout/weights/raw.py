@@ -32,12 +32,13 @@ def open_raw(path: Path, *, writable: bool = False) -> Iterator[dict[str, Bits]]
     except (OSError, ValueError) as error:
         raise StoreError(f"weights {path} cannot be mapped: {error}") from error
     try:
-        yield _parse(np.frombuffer(mapped, np.uint8), path)
+        yield parse_raw(np.frombuffer(mapped, np.uint8), path)
     finally:
         mapped = None  # the arrays hold it; it is unmapped with the last of them
 
 
-def _parse(data: Bits, path: Path) -> dict[str, Bits]:
+def parse_raw(data: Bits, path: Path) -> dict[str, Bits]:
+    """Raw elements of every tensor of a safetensors file that is mapped as ``data``. Raises StoreError that names ``path``."""
     try:
         header, body = parse_header(data)
         return {name: _view(body, item) for name, item in header.items()}

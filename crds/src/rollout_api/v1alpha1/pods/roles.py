@@ -64,9 +64,10 @@ class Vllm(ApiModel):
     max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
     """Sequences decoded at once. Unset: 1 in Exact, else vLLM's own."""
     weight_transfer: Literal["File", "Nccl", "SparseNccl", "Ipc"] = filled("File")
-    """How new weights come into the server. `File`, the default everywhere: the actor patches a file in shared
-    memory, the server loads the modules that changed; an actor may come and go. The others move weights between
-    GPUs by vLLM's own engines; they are never chosen for you, and not built yet: a plan refuses them."""
+    """How new weights come into the server. `File`, the default everywhere: the actor patches a file that the server
+    maps, in memory where there is room, and the server loads the modules that changed; an actor may come and go. The
+    others move weights between GPUs by vLLM's own engines; they are never chosen for you, and not built yet: a plan
+    refuses them."""
     extra_arguments: Parameters = many(64, key="name")
     """Further server flags, without dashes; those that do more than tune the server are refused."""
 

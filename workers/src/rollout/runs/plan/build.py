@@ -18,6 +18,7 @@ from rollout.runs.plan.arithmetic import Routes, batch_arithmetic
 from rollout.runs.plan.exactness import exact_costs
 from rollout.runs.plan.facts import model_facts
 from rollout.runs.plan.machine import device_bytes, host_bytes
+from rollout.runs.plan.transfer import weights_transfer
 from rollout.runs.plan.unresolved import (
     Unresolved,
     find_hub_data,
@@ -48,7 +49,7 @@ class PlannedRun:
 
     ``devices``: what each accelerator of this machine is asked to hold, and the longest sequences that the learner's
     takes; empty in a cluster and without accelerators. ``exact_costs``: what sampling in Exact costs, in words; None
-    where it costs nothing or nobody can know yet.
+    where it costs nothing or nobody can know yet. ``weights``: how new versions come to actors, in words; None where none do.
     """
 
     name: str
@@ -65,6 +66,7 @@ class PlannedRun:
     engine: str
     grade: str
     exact_costs: str | None
+    weights: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,7 @@ def _plan_run(document: Document, there: Hardware, *, offline: bool) -> PlannedR
         engine=spec.actors.chosen_engine.name,
         grade=grade_of(spec),
         exact_costs=exact_costs(spec, resolved.get("modelPath")),
+        weights=weights_transfer(computed, facts),
     )
 
 
