@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+import rank_kit
 from rank_kit import spawn
 
 pytestmark = pytest.mark.process
@@ -21,7 +22,11 @@ def test_a_rank_that_is_killed_is_told_of_with_its_exit_code() -> None:
         spawn(work)
 
 
-def test_nobody_waits_for_the_partner_of_a_rank_that_failed() -> None:
+def test_nobody_waits_for_the_partner_of_a_rank_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rank_kit, "LAST_WORDS_SECONDS", 1.0)  # waited for twice
+
     def work(rank: int) -> None:
         if rank == 0:
             raise ValueError("no such layer")
