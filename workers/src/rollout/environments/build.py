@@ -86,7 +86,7 @@ def _build_plain(environment: Environment, folders: Sequence[Path]) -> EnvBuilde
             raise SpecError(f"no environment {name!r}; there are {', '.join(sorted(BUILTINS))}")
         return BUILTINS[name](given_parameters(f"environment {name}", environment.builtin))
     if environment.plugin is not None:
-        from rollout.plugins.sidecar.environment import SidecarBuilder
+        from rollout.plugins.sidecar.kinds.environment import SidecarBuilder
         from rollout.plugins.sidecar.named import open_plugin, parameters_of
 
         source = environment.plugin

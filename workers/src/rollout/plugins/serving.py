@@ -20,7 +20,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,17 +29,9 @@ import grpc
 from google.protobuf.message import Message as Frame
 from grpc_health.v1 import health_pb2
 
-from rollout.environments.memory import refuse_memory
-from rollout.environments.plugin import wrap_class
-from rollout.errors import InfrastructureError, SpecError, UnscoredRows
-from rollout.plugins.served.answers import (
-    EPISODES_MAX,
-    LEASE_SECONDS,
-    Handler,
-    Methods,
-    Served,
-    told_failure,
-)
+from rollout.errors import SpecError, UnscoredRows
+from rollout.plugins.served.answers import Handler, Methods, Served, told_failure
+from rollout.plugins.served.environments import EnvironmentService
 from rollout.plugins.served.facts import TrackerService
 from rollout.plugins.served.rows import DataService, RowService
 from rollout.plugins.served.tools import ToolService
@@ -48,15 +39,12 @@ from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.manifest import PluginFolder, read_plugin
 from rollout.plugins.sidecar.process import SOCKET
-from rollout.plugins.sidecar.wire import heard_message, told_turn
-from rollout.seams import Env, EnvBuilder
-from rollout.turns import Action
+from rollout.plugins.sidecar.wire import heard_message
 from rollout.types import Completion, Finish
 
 STOP_SECONDS = 2.0
 SOCKET_MODE = 0o660
 """In a pod whoever calls is of another user, and of the socket's group."""
-NO_EPISODE = "unknown-episode"
 
 
 def serve(
@@ -228,74 +216,6 @@ def _told_score(value: Any) -> contract.Score:
     return contract.Score(value=total, named=named)
 
 
-class _Environments:
-    """The open episodes of one environment."""
-
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
-        self._builder: EnvBuilder | None = None
-        self._open: dict[str, tuple[Env, float]] = {}
-
-    @property
-    def methods(self) -> Methods:
-        """What is served."""
-        return {
-            "Start": (self._start, contract.StartRequest),
-            "Step": (self._step, contract.StepRequest),
-            "Close": (self._close, contract.CloseRequest),
-        }
-
-    def configure(self, parameters: Mapping[str, str]) -> None:
-        """Wrap it as a run would."""
-        self._builder = wrap_class(self._environment, dict(parameters), "environment")
-        refuse_memory(self._builder, "a plugin")
-
-    async def _start(self, request: contract.StartRequest) -> Frame:
-        await self._forget()
-        try:
-            episode = self._build(request.row_json)
-            self._open[request.episode] = (episode, time.monotonic())
-            return told_turn(await episode.start())
-        except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
-            return contract.Turn(failure=told_failure(error))
-
-    def _build(self, row_json: str) -> Env:
-        if self._builder is None:
-            raise InfrastructureError("the plugin was not configured")
-        if len(self._open) >= EPISODES_MAX:
-            raise InfrastructureError(f"{len(self._open)} episodes are open")
-        return self._builder.build(json.loads(row_json))
-
-    async def _step(self, request: contract.StepRequest) -> Frame:
-        if request.episode not in self._open:
-            failure = contract.Failure(
-                owner=contract.OWNER_INFRASTRUCTURE,
-                code=NO_EPISODE,
-                message="it was started afresh, or the episode was left for too long",
-            )
-            return contract.Turn(failure=failure)
-        episode, _ = self._open[request.episode]
-        self._open[request.episode] = (episode, time.monotonic())
-        try:
-            message = heard_message(request.message)
-            action = Action(message=message, text=request.text, turn=request.turn)
-            return told_turn(await episode.step(action))
-        except Exception as error:  # noqa: BLE001 - likewise
-            return contract.Turn(failure=told_failure(error))
-
-    async def _close(self, request: contract.CloseRequest) -> Frame:
-        episode, _ = self._open.pop(request.episode, (None, 0.0))
-        if episode is not None:
-            await episode.close()
-        return contract.CloseResponse()
-
-    async def _forget(self) -> None:
-        """Close what nothing was heard of for too long."""
-        before = time.monotonic() - LEASE_SECONDS
-        for name in [name for name, (_, heard) in self._open.items() if heard < before]:
-            await self._open.pop(name)[0].close()
-
-
 class _Suites:
     """One suite: a class with ``rows(split)`` and ``score(prompts, completions, rows)``, constructed with the parameters."""
 
@@ -326,7 +246,7 @@ class _Suites:
 
 _SERVICES: Mapping[str, Callable[[Any], Served]] = {
     "reward": _Rewards,
-    "environment": _Environments,
+    "environment": EnvironmentService,
     "tool": ToolService,
     "evaluation": _Suites,
     "tracker": TrackerService,

@@ -33,7 +33,7 @@ from rollout.environments.with_tools import ToolBuilder
 from rollout.errors import RolloutError, SpecError
 from rollout.plugins.author import code_folders
 from rollout.plugins.sidecar.client import PluginClient
-from rollout.plugins.sidecar.environment import SidecarBuilder
+from rollout.plugins.sidecar.kinds.environment import SidecarBuilder
 from rollout.plugins.sidecar.kinds.tool import PluginToolSource
 from rollout.plugins.sidecar.lock import LOCK
 from rollout.plugins.sidecar.manifest import PluginFolder
