@@ -8,7 +8,7 @@ import pytest
 
 from rollout.codec import canonical_bytes
 from rollout.environments.build import build_environment
-from rollout.environments.memory import EpisodeMemory, build_episode, refuse_memory, wants_memory
+from rollout.environments.memory import EpisodeMemory, build_episode, wants_memory
 from rollout.environments.plugin import wrap_class
 from rollout.environments.single_turn import SingleTurnBuilder
 from rollout.errors import MemoryRefused, SpecError
@@ -178,7 +178,7 @@ def test_what_an_environment_may_write_is_what_is_taken():
 @pytest.mark.parametrize("made", [Notes, NotesBuilder])
 async def test_a_class_that_declares_it_is_given_memory(made):
     builder = wrap_class(made, {}, "environment Notes")
-    assert wants_memory(builder)
+    assert await wants_memory(builder)
     memory = EpisodeMemory({"q": write("q", '"known"')})
     episode = build_episode(builder, {"prompt": "q"}, memory)
     begun = await episode.start()
@@ -187,10 +187,10 @@ async def test_a_class_that_declares_it_is_given_memory(made):
     assert alone.messages[0].text == "None []"
 
 
-def test_who_does_not_declare_it_is_given_none():
+async def test_who_does_not_declare_it_is_given_none():
     builder = SingleTurnBuilder()
-    assert not wants_memory(builder)
-    assert not wants_memory(build_environment(None))
+    assert not await wants_memory(builder)
+    assert not await wants_memory(build_environment(None))
     assert build_episode(builder, {"messages": [], "prompt": ""}, EpisodeMemory())
 
 
@@ -199,18 +199,16 @@ async def test_tools_around_an_environment_hand_its_memory_through():
         {"python": {"module": __name__, "className": "Notes"}, "tools": ["calculator"]}
     )
     builder = build_environment(environment)
-    assert wants_memory(builder)
+    assert await wants_memory(builder)
     memory = EpisodeMemory({"q": write("q", "7")})
     assert (await build_episode(builder, {"prompt": "q"}, memory).start()).messages[
         0
     ].text == "7 []"
 
 
-def test_a_parameter_of_the_same_name_and_a_plugin_are_refused():
+def test_a_parameter_of_the_same_name_is_refused():
     with pytest.raises(SpecError, match="another name"):
         wrap_class(Notes, {"memory": "512Mi"}, "environment Notes")
-    with pytest.raises(SpecError, match="a plugin: the environment declares"):
-        refuse_memory(wrap_class(Notes, {}, "environment Notes"), "a plugin")
 
 
 def test_what_was_written_is_part_of_a_trajectorys_name():

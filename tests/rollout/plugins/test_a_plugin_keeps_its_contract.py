@@ -41,7 +41,7 @@ def test_what_new_writes_keeps_the_contract(kind, tmp_path):
     assert "FAILED" not in done.stdout
     assert done.stdout.count("passed") == {"tool": 12, "evaluation": 11}.get(kind, 10)
     told = json.loads(called("show", tmp_path / "polite", "--output", "json").stdout)
-    assert (told["kind"], told["contract"]) == (kind, 1)
+    assert (told["kind"], told["contract"]) == (kind, 2 if kind == "environment" else 1)
     assert "polite 0.1.0" in called("list", tmp_path).stdout
 
 

@@ -1,4 +1,4 @@
-"""The contract's first version: generated from the file that is published, and nothing of it taken away or renumbered."""
+"""The contract's versions: generated from the file that is published, and nothing of them taken away or renumbered."""
 
 import json
 import subprocess
@@ -8,10 +8,15 @@ from pathlib import Path
 from google.protobuf import descriptor_pb2
 
 from rollout.plugins.sidecar.contract import plugin_pb2
+from rollout.plugins.sidecar.manifest import CONTRACT_MAX, CONTRACT_MIN
 
 SOURCES = Path(plugin_pb2.__file__).parents[4]
 PROTO = Path(plugin_pb2.__file__).with_name("plugin.proto")
-RELEASED = Path(__file__).with_name("contract-1.json")
+RELEASED = {
+    version: json.loads(Path(__file__).with_name(f"contract-{version}.json").read_text())
+    for version in range(CONTRACT_MIN, CONTRACT_MAX + 1)
+}
+"""What each version has besides those before."""
 
 
 def told() -> dict[str, str]:
@@ -33,14 +38,26 @@ def told() -> dict[str, str]:
 
 
 def test_nothing_that_was_released_has_changed():
-    released = json.loads(RELEASED.read_text())
+    released = {name: one for had in RELEASED.values() for name, one in had.items()}
 
     assert {name: one for name, one in told().items() if name in released} == released
 
 
 def test_what_is_new_is_released_with_it():
-    """Add it to contract-1.json: from then on it is kept."""
-    assert told().keys() == json.loads(RELEASED.read_text()).keys()
+    """Add it to the newest contract-N.json: from then on it is kept."""
+    assert told().keys() == {name for had in RELEASED.values() for name in had}
+    assert sum(map(len, RELEASED.values())) == len(told())
+
+
+def test_a_later_version_takes_no_number_that_an_earlier_one_has():
+    numbers = {}
+    for name, one in told().items():
+        message, _, field = name.rpartition(".")
+        if not field.isupper() and " " in one and "." in message:
+            numbers.setdefault(message, []).append(one.partition(" ")[0])
+
+    assert numbers["Turn.Turn"] == ["1", "2", "3", "4", "5"]
+    assert all(len(set(taken)) == len(taken) for taken in numbers.values())
 
 
 def test_the_python_is_generated_from_the_file_that_is_published(tmp_path):

@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 import pytest
-from local_jobs import MANIFEST, start_job
+from local_jobs import MANIFEST, is_named, members, start_job
 from ruins import check_ledger
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -74,6 +74,54 @@ def test_a_run_that_loses_its_actor_and_its_coordinator_keeps_the_same(place):
     result = job.finish()
 
     assert "starting it again" in job.said()
+    assert (result["chain"], result["dispositions"]) == (meant["chain"], meant["dispositions"])
+    assert kept(job) == written
+    check_ledger(job)
+
+
+PLUGIN = """
+contract: 2
+name: notes
+version: 1.0.0
+kind: environment
+command: [python, plugin.py]
+"""
+PLUGGED = REMEMBERING.replace(
+    "{python: {module: notes, className: Notes}}", "{plugin: {path: notes}}"
+)
+
+
+def end_plugin(job):
+    """Kill the plugin's process, and nothing else."""
+    (actor,) = [one for one in members(job.run_dir) if is_named(one, "actor-0")]
+    found = [one for one in actor.children(recursive=True) if "plugin.py" in one.cmdline()]
+    assert found, [one.cmdline() for one in actor.children(recursive=True)]
+    for one in found:
+        one.kill()
+
+
+@pytest.mark.slow
+def test_a_run_of_a_plugin_that_is_killed_with_its_actor_and_by_itself_keeps_the_same(place):
+    folder = place / "notes"
+    folder.mkdir()
+    (place / "notes.py").unlink()
+    (folder / "plugin.yaml").write_text(PLUGIN)
+    serves = "\nfrom rollout.plugins.serving import serve\nserve(environment=Notes)\n"
+    (folder / "plugin.py").write_text(NOTES + serves)
+
+    undisturbed = start_job(place / "undisturbed", manifest=PLUGGED)
+    meant = undisturbed.finish()
+    written = kept(undisturbed)
+    assert len(written) == STEPS * 2 * 2 * 2
+
+    job = start_job(place / "runs", manifest=PLUGGED, lease_seconds=LEASE_SECONDS, steps_max=1)
+    for step, end in ((1, end_plugin), (3, lambda job: job.kill("actor-0"))):
+        job.limit_steps(step)
+        job.wait_until(lambda status, step=step: status.step >= step)
+        end(job)
+    job.limit_steps()
+    result = job.finish()
+
     assert (result["chain"], result["dispositions"]) == (meant["chain"], meant["dispositions"])
     assert kept(job) == written
     check_ledger(job)

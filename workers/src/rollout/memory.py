@@ -131,6 +131,11 @@ def encode_vector(vector: Sequence[float]) -> bytes:
     return packed
 
 
+def decode_vector(packed: bytes) -> tuple[float, ...]:
+    """What ``encode_vector`` was given; nothing of an empty one."""
+    return struct.unpack(f"<{len(packed) // NUMBER_BYTES}d", packed)
+
+
 def _check_vector(packed: bytes) -> None:
     size, rest = divmod(len(packed), NUMBER_BYTES)
     if rest or size > DIMENSION_MAX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from rollout.errors import MemoryRefused, SpecError
+from rollout.errors import MemoryRefused
 from rollout.memory import (
     NOTHING,
     WRITES_MAX,
@@ -20,7 +20,7 @@ from rollout.memory import (
     encode_value,
     encode_vector,
 )
-from rollout.seams import Env, EnvBuilder, MemoryHit
+from rollout.seams import Env, EnvBuilder, Memory, MemoryHit
 from rollout.types import Row
 
 USES_MEMORY = "uses_memory"
@@ -49,6 +49,10 @@ class EpisodeMemory:
             raise MemoryRefused(f"key {key!r:.80}: an episode writes {WRITES_MAX} keys at most")
         packed = b"" if vector is None or value is None else encode_vector(vector)
         self._writes[key] = MemoryWrite(key=key, value=encode_value(value), vector=packed)
+
+    def written(self, key: str) -> MemoryWrite | None:
+        """What this episode wrote last under a key; None where it did not."""
+        return self._writes.get(key)
 
     def search(self, vector: Sequence[float], k: int = 8) -> tuple[MemoryHit, ...]:
         """See the seam."""
@@ -93,32 +97,22 @@ def find_cosines(vectors: Sequence[bytes], asked: bytes) -> list[float]:
 class RememberingBuilder(Protocol):
     """An EnvBuilder whose episodes may be given memory."""
 
-    @property
-    def uses_memory(self) -> bool:
-        """Whether they want it."""
+    async def asks_memory(self) -> bool:
+        """Whether they want it; a program may have to be started that says so. Raises as an episode's start."""
         ...
 
-    def build_with_memory(self, row: Row, memory: EpisodeMemory) -> Env:
+    def build_with_memory(self, row: Row, memory: Memory) -> Env:
         """As ``build``."""
         ...
 
 
-def wants_memory(builder: EnvBuilder) -> bool:
+async def wants_memory(builder: EnvBuilder) -> bool:
     """Whether a builder's episodes declare that they want memory."""
-    return isinstance(builder, RememberingBuilder) and builder.uses_memory
+    return isinstance(builder, RememberingBuilder) and await builder.asks_memory()
 
 
-def build_episode(builder: EnvBuilder, row: Row, memory: EpisodeMemory | None) -> Env:
+def build_episode(builder: EnvBuilder, row: Row, memory: Memory | None) -> Env:
     """The episode of one row, with memory where there is some."""
     if memory is None or not isinstance(builder, RememberingBuilder):
         return builder.build(row)
     return builder.build_with_memory(row, memory)
-
-
-def refuse_memory(builder: EnvBuilder, where: str) -> None:
-    """Raise SpecError where an environment declares that it wants memory, and ``where`` has none."""
-    if wants_memory(builder):
-        raise SpecError(
-            f"{where}: the environment declares {USES_MEMORY}, which there is for classes that a manifest names as"
-            " environment.python: name it so, or leave the declaration out"
-        )

@@ -26,7 +26,7 @@ from rollout.environments.memory import USES_MEMORY, EpisodeMemory
 from rollout.environments.threads import THREADS
 from rollout.errors import DataError, InfrastructureError, SpecError
 from rollout.plugins.user_code import refusing_failures
-from rollout.seams import DataSource, Env, EnvBuilder
+from rollout.seams import DataSource, Env, Memory
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
@@ -154,11 +154,15 @@ class PluginBuilder:
         """Whether the user's class declares it."""
         return bool(getattr(self.made, USES_MEMORY, False))
 
+    async def asks_memory(self) -> bool:
+        """The same."""
+        return self.uses_memory
+
     def build(self, row: Row) -> Env:
         """As ``build_with_memory``, with a memory of nothing, which nobody keeps."""
         return self.build_with_memory(row, EpisodeMemory())
 
-    def build_with_memory(self, row: Row, memory: EpisodeMemory) -> Env:
+    def build_with_memory(self, row: Row, memory: Memory) -> Env:
         """The episode of one row, which is its own: what it changes in it no other sees."""
         row = deepcopy(row)
         given = {"memory": memory} if self.uses_memory else {}
@@ -167,7 +171,7 @@ class PluginBuilder:
         return PluginEnv(lambda: self.made.build(row, **given), self.what)
 
 
-def wrap_class(found: Any, parameters: Mapping[str, str], what: str) -> EnvBuilder:
+def wrap_class(found: Any, parameters: Mapping[str, str], what: str) -> PluginBuilder:
     """An EnvBuilder from a user's class. Raises SpecError when it has neither set of methods."""
     if getattr(found, USES_MEMORY, False) and "memory" in parameters:
         raise SpecError(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from rollout.environments.memory import EpisodeMemory, build_episode, wants_memory
+from rollout.environments.memory import build_episode, wants_memory
 from rollout.errors import SpecError
-from rollout.seams import DataSource, Env, EnvBuilder
+from rollout.seams import DataSource, Env, EnvBuilder, Memory
 from rollout.tools.contract import ToolSource
 from rollout.tools.sources import build_sources
 from rollout.tools.toolbox import Toolbox
@@ -78,16 +78,15 @@ class ToolBuilder:
         """The inner environment's rows."""
         return self.inner.source(split, seed)
 
-    @property
-    def uses_memory(self) -> bool:
-        """Whether the inner environment does."""
-        return wants_memory(self.inner)
+    async def asks_memory(self) -> bool:
+        """Whether the inner environment's do."""
+        return await wants_memory(self.inner)
 
     def build(self, row: Row) -> ToolEnv:
         """The episode of one row; no tool is started. Raises DataError for a row that its tools cannot use."""
         return ToolEnv(self.inner.build(row), Toolbox(self.sources, row))
 
-    def build_with_memory(self, row: Row, memory: EpisodeMemory) -> ToolEnv:
+    def build_with_memory(self, row: Row, memory: Memory) -> ToolEnv:
         """The same, the inner episode with memory."""
         return ToolEnv(build_episode(self.inner, row, memory), Toolbox(self.sources, row))
 

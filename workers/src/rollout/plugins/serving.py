@@ -29,6 +29,7 @@ import grpc
 from google.protobuf.message import Message as Frame
 from grpc_health.v1 import health_pb2
 
+from rollout.environments.memory import USES_MEMORY
 from rollout.errors import SpecError, UnscoredRows
 from rollout.plugins.served.answers import Handler, Methods, Served, told_failure
 from rollout.plugins.served.environments import EnvironmentService
@@ -37,7 +38,12 @@ from rollout.plugins.served.rows import DataService, RowService
 from rollout.plugins.served.tools import ToolService
 from rollout.plugins.sidecar.client import CHANNEL
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
-from rollout.plugins.sidecar.manifest import PluginFolder, read_plugin
+from rollout.plugins.sidecar.manifest import (
+    MEMORY_CONTRACT,
+    PluginFolder,
+    PluginManifest,
+    read_plugin,
+)
 from rollout.plugins.sidecar.process import SOCKET
 from rollout.plugins.sidecar.wire import heard_message
 from rollout.types import Completion, Finish
@@ -135,14 +141,25 @@ def _common(plugin: PluginFolder, service: Served) -> Methods:
     async def configure(request: contract.ConfigureRequest) -> Frame:
         try:
             service.configure(plugin.configure(dict(request.parameters)))
+            return contract.ConfigureResponse(uses_memory=_uses_memory(service, manifest))
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything: it is the answer
             return contract.ConfigureResponse(failure=told_failure(error))
-        return contract.ConfigureResponse()
 
     return {
         "Describe": (describe, contract.DescribeRequest),
         "Configure": (configure, contract.ConfigureRequest),
     }
+
+
+def _uses_memory(service: Served, manifest: PluginManifest) -> bool:
+    """Whether episodes use memory. Raises SpecError where plugin.yaml says a contract that has none."""
+    uses = isinstance(service, EnvironmentService) and service.uses_memory
+    if uses and manifest.contract < MEMORY_CONTRACT:
+        raise SpecError(
+            f"the environment declares {USES_MEMORY}, which plugins have from contract {MEMORY_CONTRACT} on: write"
+            f" contract: {MEMORY_CONTRACT} in plugin.yaml, got {manifest.contract}"
+        )
+    return uses
 
 
 class _Rewards:

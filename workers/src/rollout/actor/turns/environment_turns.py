@@ -146,7 +146,9 @@ class SampleEnvironment:
 
     async def _remember(self, builder: EnvBuilder) -> EpisodeMemory | None:
         """What is kept, for a fresh environment that wants it. Raises InfrastructureError."""
-        if self._stage.memory is None or not wants_memory(builder):
+        if self._stage.memory is None:
+            return None
+        if not await within(ENVIRONMENT_SECONDS_MAX, wants_memory(builder)):
             return None
         return EpisodeMemory(await self._stage.memory.entries_of(self._task.version))
 

@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2
 from rollout.errors import InfrastructureError, PluginError, SpecError
 from rollout.plugins.sidecar.container import Opened, open_process
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
-from rollout.plugins.sidecar.manifest import CONTRACT
+from rollout.plugins.sidecar.manifest import CONTRACT_MAX, CONTRACT_MIN, MEMORY_CONTRACT
 from rollout.plugins.sidecar.slots import CallSlots
 
 BYTES_MAX = 64 << 20
@@ -61,6 +61,7 @@ CONFIGURE = PluginCall(
 SCORE = PluginCall(path="/rollout.plugin.v1.Reward/Score", answer=contract.ScoreResponse)
 START = PluginCall(path="/rollout.plugin.v1.Environment/Start", answer=contract.Turn)
 STEP = PluginCall(path="/rollout.plugin.v1.Environment/Step", answer=contract.Turn)
+CONTINUE = PluginCall(path="/rollout.plugin.v1.Environment/Continue", answer=contract.Turn)
 CLOSE = PluginCall(path="/rollout.plugin.v1.Environment/Close", answer=contract.CloseResponse)
 LIST = PluginCall(path="/rollout.plugin.v1.Tool/List", answer=contract.ListResponse)
 CALL = PluginCall(path="/rollout.plugin.v1.Tool/Call", answer=contract.CallResponse)
@@ -87,6 +88,7 @@ class _Running:
         self.process = open_process(plugin)
         self.channel = grpc.insecure_channel(f"unix:{self.process.socket}", options=CHANNEL)
         self._methods: dict[str, Any] = {}
+        self.uses_memory = False
         try:
             self._begin(plugin, parameters)
         except BaseException:
@@ -111,19 +113,19 @@ class _Running:
     def _begin(self, plugin: Opened, parameters: Mapping[str, str]) -> None:
         self._await_health(plugin)
         self.process.meet()
-        asked = contract.DescribeRequest(contract_min=CONTRACT, contract_max=CONTRACT)
+        asked = contract.DescribeRequest(contract_min=CONTRACT_MIN, contract_max=CONTRACT_MAX)
         said = self._ask_first(DESCRIBE, asked, plugin)
-        wanted = plugin.manifest
-        for field in ("contract", "name", "version", "kind"):
-            if getattr(wanted, field) not in ("", getattr(said, field)):
-                raise SpecError(
-                    f"plugin {plugin.title}: its process says {field} {getattr(said, field)!r},"
-                    f" {plugin.told_by} says {getattr(wanted, field)!r}"
-                )
+        _require_described(said, plugin)
         request = contract.ConfigureRequest(parameters=parameters)
         configured = self._ask_first(CONFIGURE, request, plugin)
         if configured.HasField("failure"):
             raise SpecError(f"plugin {plugin.title}: {configured.failure.message}")
+        if configured.uses_memory and said.contract < MEMORY_CONTRACT:
+            raise SpecError(
+                f"plugin {plugin.title}: its process uses memory and says contract {said.contract}: plugins have"
+                f" memory from contract {MEMORY_CONTRACT} on, let it say {MEMORY_CONTRACT}"
+            )
+        self.uses_memory = configured.uses_memory
 
     def _await_health(self, plugin: Opened) -> None:
         until = time.monotonic() + plugin.manifest.start_seconds
@@ -159,6 +161,22 @@ class _Running:
             ) from error
 
 
+def _require_described(said: contract.DescribeResponse, plugin: Opened) -> None:
+    """Raise SpecError where a process is another plugin than was meant, or of a contract that nobody speaks here."""
+    wanted = plugin.manifest
+    for field in ("contract", "name", "version", "kind"):
+        if getattr(wanted, field) not in ("", 0, getattr(said, field)):
+            raise SpecError(
+                f"plugin {plugin.title}: its process says {field} {getattr(said, field)!r},"
+                f" {plugin.told_by} says {getattr(wanted, field)!r}"
+            )
+    if not CONTRACT_MIN <= said.contract <= CONTRACT_MAX:
+        raise SpecError(
+            f"plugin {plugin.title}: its process says contract {said.contract}, rollout speaks {CONTRACT_MIN} to"
+            f" {CONTRACT_MAX}"
+        )
+
+
 class PluginClient:
     """One plugin with its parameters. ``close`` when done; a client that is thrown away ends with its process."""
 
@@ -183,6 +201,11 @@ class PluginClient:
     def socket(self) -> str | None:
         """Path of the socket of its process; None before the first call."""
         return self._running.process.socket if self._running else None
+
+    @property
+    def uses_memory(self) -> bool:
+        """Whether its process has said that its episodes do; False before the first call."""
+        return self._running is not None and self._running.uses_memory
 
     def ask(self, call: PluginCall, request: Frame | bytes, seconds: float) -> Any:
         """The answer, from a thread."""

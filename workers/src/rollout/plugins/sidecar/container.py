@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from rollout.plugins.sidecar.manifest import CONTRACT, Kind, PluginFolder, PluginManifest
+from rollout.plugins.sidecar.manifest import Kind, PluginFolder, PluginManifest
 from rollout.plugins.sidecar.process import PluginProcess
 from rollout_api.v1alpha1.environment import PluginContainer
 
@@ -48,9 +48,9 @@ class PluginImage:
 
     @property
     def manifest(self) -> PluginManifest:
-        """What its plugin.yaml would say; its version is what its image says."""
+        """What its plugin.yaml would say; its version and its contract are what its image says."""
         return PluginManifest(
-            contract=CONTRACT,
+            contract=0,
             name=self.name,
             version="",
             kind=self.kind,

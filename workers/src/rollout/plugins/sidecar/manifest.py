@@ -16,7 +16,10 @@ from ruamel.yaml.error import YAMLError
 from rollout.errors import SpecError
 
 FILE = "plugin.yaml"
-CONTRACT = 1
+CONTRACT_MIN, CONTRACT_MAX = 1, 2
+"""Versions of the contract that are spoken."""
+MEMORY_CONTRACT = 2
+"""From which on episodes may have memory."""
 FILES_MAX = 20_000
 BYTES_MAX = 512 << 20
 LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
@@ -136,8 +139,8 @@ def _find_wrong(manifest: PluginManifest) -> str | None:
     """What is wrong with the values."""
     names = [one.name for one in manifest.parameters]
     checks = {
-        f"contract: rollout speaks version {CONTRACT}, got {manifest.contract}": (
-            manifest.contract == CONTRACT
+        f"contract: rollout speaks versions {CONTRACT_MIN} to {CONTRACT_MAX}, got {manifest.contract}": (
+            CONTRACT_MIN <= manifest.contract <= CONTRACT_MAX
         ),
         "name: expected small letters, digits and dashes": _is_label(manifest.name),
         "version: expected a text": 0 < len(manifest.version) <= 64,

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from rollout.errors import SpecError
-from rollout.plugins.sidecar.manifest import Kind
+from rollout.plugins.sidecar.manifest import CONTRACT_MIN, MEMORY_CONTRACT, Kind
 
 TEMPLATES = "rollout.plugins.sidecar.templates"
 
@@ -18,7 +18,12 @@ def write_plugin(folder: Path, kind: Kind) -> list[Path]:
         raise SpecError(f"{folder} is there already: name a folder that is not")
     name = folder.name
     files = {
-        "plugin.yaml": MANIFEST.format(name=name, kind=kind, parameter=PARAMETERS.get(kind, WORD)),
+        "plugin.yaml": MANIFEST.format(
+            contract=CONTRACTS.get(kind, CONTRACT_MIN),
+            name=name,
+            kind=kind,
+            parameter=PARAMETERS.get(kind, WORD),
+        ),
         "plugin.py": resources.files(TEMPLATES).joinpath(f"{kind}.txt").read_text("utf-8"),
         "examples.jsonl": resources.files(TEMPLATES)
         .joinpath(f"{kind}-examples.jsonl")
@@ -33,7 +38,7 @@ def write_plugin(folder: Path, kind: Kind) -> list[Path]:
 
 
 MANIFEST = """\
-contract: 1
+contract: {contract}
 name: {name}
 version: 0.1.0
 kind: {kind}
@@ -47,6 +52,8 @@ PARAMETERS: Mapping[Kind, str] = {
     "tracker": 'name: path, default: ":memory:", description: A file of SQLite; unset nothing is kept.',
 }
 """What the templates take."""
+CONTRACTS: Mapping[Kind, int] = {"environment": MEMORY_CONTRACT}
+"""What the templates need."""
 
 
 def contract_text() -> str:

@@ -11,17 +11,21 @@ from typing import Any
 
 import msgspec
 import psutil
+from google.protobuf.message import Message as Frame
 
+from rollout.environments.memory import EpisodeMemory
 from rollout.errors import InfrastructureError
 from rollout.plugins.sidecar.client import (
     CALL,
     CLOSE,
+    CONTINUE,
     DATA_ROWS,
     LEAVE,
     LIST,
     START,
     STEP,
     TRACK,
+    PluginCall,
 )
 from rollout.plugins.sidecar.conformance import telling
 from rollout.plugins.sidecar.conformance.subject import (
@@ -37,6 +41,7 @@ from rollout.plugins.sidecar.keeper import GRACE_SECONDS
 from rollout.plugins.sidecar.kinds.suite import RowPages, ask_page, ask_rows, heard_row
 from rollout.plugins.sidecar.kinds.tool import heard_tools
 from rollout.plugins.sidecar.manifest import Kind
+from rollout.plugins.sidecar.memory import MemoryDesk
 from rollout.plugins.sidecar.wire import failure_of, heard_turn
 from rollout.tools.foreign import PARTED
 
@@ -75,8 +80,8 @@ def ignores_later_fields(subject: Subject) -> None:
         return
     row = subject.examples[0].row_json
     began = contract.StartRequest(episode=uuid.uuid4().hex, row_json=row)
-    answer = subject.client.ask(START, began.SerializeToString() + LATER_FIELD, CALL_SECONDS)
-    heard_turn(answer, first=True)
+    desk = MemoryDesk(EpisodeMemory())
+    heard_turn(subject.hear(START, began, desk, later=LATER_FIELD), first=True)
     subject.client.ask(CLOSE, contract.CloseRequest(episode=began.episode), CALL_SECONDS)
 
 
@@ -157,10 +162,14 @@ def plays_every_example(subject: Subject) -> None:
 
 def does_not_know_other_episodes(subject: Subject) -> None:
     """A reply to an episode that was never started is infrastructure's, so that a run starts it afresh."""
-    answer = subject.client.ask(STEP, step(uuid.uuid4().hex, 0, "hello"), CALL_SECONDS)
-    assert answer.WhichOneof("outcome") == "failure", "it answered as if it knew the episode"
-    owner = answer.failure.owner
-    assert owner == contract.OWNER_INFRASTRUCTURE, f"the failure's owner is {owner}, expected 3"
+    asked: list[tuple[PluginCall, Frame]] = [(STEP, step(uuid.uuid4().hex, 0, "hello"))]
+    if subject.client.uses_memory:
+        asked.append((CONTINUE, contract.ContinueRequest(episode=uuid.uuid4().hex)))
+    for call, request in asked:
+        answer = subject.client.ask(call, request, CALL_SECONDS)
+        assert answer.WhichOneof("outcome") == "failure", "it answered as if it knew the episode"
+        owner = answer.failure.owner
+        assert owner == contract.OWNER_INFRASTRUCTURE, f"the failure's owner is {owner}, expected 3"
 
 
 def closes_twice(subject: Subject) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import psutil
 
+from rollout.environments.memory import EpisodeMemory
 from rollout.errors import DataError
 from rollout.plugins.sidecar.client import (
     CALL,
     CLOSE,
+    CONTINUE,
     LEAVE,
     LIST,
     SCORE,
@@ -30,6 +32,7 @@ from rollout.plugins.sidecar.contract import plugin_pb2 as contract
 from rollout.plugins.sidecar.kinds.suite import RowPages, ask_page
 from rollout.plugins.sidecar.kinds.tool import heard_answer, heard_tools
 from rollout.plugins.sidecar.manifest import PluginFolder
+from rollout.plugins.sidecar.memory import MemoryDesk
 from rollout.plugins.sidecar.reward import heard_scores
 from rollout.plugins.sidecar.wire import failure_of, heard_turn
 from rollout.tools.contract import ToolAnswer
@@ -144,17 +147,33 @@ class Subject:
         return heard_scores(answer, len(samples))
 
     def play(self, example: Example, seconds: float = CALL_SECONDS) -> list[State | Ending]:
-        """What an episode says, from its start to its close, until the replies or the episode end."""
-        episode = uuid.uuid4().hex
+        """What an episode says, from its start to its close, until the replies or the episode end. Its memory begins empty."""
+        episode, desk = uuid.uuid4().hex, MemoryDesk(EpisodeMemory())
         began = contract.StartRequest(episode=episode, row_json=example.row_json)
-        said = [heard_turn(self.client.ask(START, began, seconds), first=True)]
+        said = [heard_turn(self.hear(START, began, desk, seconds), first=True)]
         for turn, text in enumerate(example.replies):
             if isinstance(said[-1], Ending):
                 break
-            answer = self.client.ask(STEP, step(episode, turn, text), seconds)
+            answer = self.hear(STEP, step(episode, turn, text), desk, seconds)
             said.append(heard_turn(answer, first=False))
         self.client.ask(CLOSE, contract.CloseRequest(episode=episode), seconds)
         return said
+
+    def hear(
+        self,
+        call: PluginCall,
+        request: contract.StartRequest | contract.StepRequest,
+        desk: MemoryDesk,
+        seconds: float = CALL_SECONDS,
+        later: bytes = b"",
+    ) -> contract.Turn:
+        """The answer of an episode, once it has read in memory what it wants to. ``later``: fields that it does not know."""
+        turn = self.client.ask(call, request.SerializeToString() + later, seconds)
+        while desk.take(turn, uses_memory=self.client.uses_memory):
+            found = desk.find(turn.reads)
+            goes_on = contract.ContinueRequest(episode=request.episode, found=found)
+            turn = self.client.ask(CONTINUE, goes_on.SerializeToString() + later, seconds)
+        return turn
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the policy would see."""

@@ -116,10 +116,12 @@ class ConfigureRequest(_message.Message):
     def __init__(self, parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ConfigureResponse(_message.Message):
-    __slots__ = ("failure",)
+    __slots__ = ("failure", "uses_memory")
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    USES_MEMORY_FIELD_NUMBER: _ClassVar[int]
     failure: Failure
-    def __init__(self, failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    uses_memory: bool
+    def __init__(self, failure: _Optional[_Union[Failure, _Mapping]] = ..., uses_memory: _Optional[bool] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("prompt", "reply", "finish", "row_json")
@@ -223,14 +225,74 @@ class Ending(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., owner: _Optional[_Union[Owner, str]] = ..., detail: _Optional[str] = ..., turn_reward: _Optional[float] = ..., signals: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("state", "ending", "failure")
+    __slots__ = ("state", "ending", "failure", "reads", "writes")
     STATE_FIELD_NUMBER: _ClassVar[int]
     ENDING_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
     state: State
     ending: Ending
     failure: Failure
-    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., ending: _Optional[_Union[Ending, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    reads: MemoryReads
+    writes: _containers.RepeatedCompositeFieldContainer[MemoryWrite]
+    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., ending: _Optional[_Union[Ending, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., reads: _Optional[_Union[MemoryReads, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[MemoryWrite, _Mapping]]] = ...) -> None: ...
+
+class MemoryWrite(_message.Message):
+    __slots__ = ("key", "value_json", "vector")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_JSON_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value_json: str
+    vector: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, key: _Optional[str] = ..., value_json: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class MemoryReads(_message.Message):
+    __slots__ = ("reads",)
+    READS_FIELD_NUMBER: _ClassVar[int]
+    reads: _containers.RepeatedCompositeFieldContainer[MemoryRead]
+    def __init__(self, reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ...) -> None: ...
+
+class MemoryRead(_message.Message):
+    __slots__ = ("key", "search")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    search: MemorySearch
+    def __init__(self, key: _Optional[str] = ..., search: _Optional[_Union[MemorySearch, _Mapping]] = ...) -> None: ...
+
+class MemorySearch(_message.Message):
+    __slots__ = ("vector", "k")
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    vector: _containers.RepeatedScalarFieldContainer[float]
+    k: int
+    def __init__(self, vector: _Optional[_Iterable[float]] = ..., k: _Optional[int] = ...) -> None: ...
+
+class MemoryHit(_message.Message):
+    __slots__ = ("key", "value_json", "score")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_JSON_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value_json: str
+    score: float
+    def __init__(self, key: _Optional[str] = ..., value_json: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
+class MemoryFound(_message.Message):
+    __slots__ = ("hits",)
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedCompositeFieldContainer[MemoryHit]
+    def __init__(self, hits: _Optional[_Iterable[_Union[MemoryHit, _Mapping]]] = ...) -> None: ...
+
+class ContinueRequest(_message.Message):
+    __slots__ = ("episode", "found")
+    EPISODE_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    episode: str
+    found: _containers.RepeatedCompositeFieldContainer[MemoryFound]
+    def __init__(self, episode: _Optional[str] = ..., found: _Optional[_Iterable[_Union[MemoryFound, _Mapping]]] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
     __slots__ = ("episode",)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
+from functools import partial
 
+from google.protobuf.message import Message as Frame
+
+from rollout.environments.memory import EpisodeMemory
+from rollout.environments.threads import THREADS
 from rollout.errors import PluginError
-from rollout.plugins.sidecar.client import CLOSE, SHORT_SECONDS, START, STEP, PluginClient
+from rollout.plugins.sidecar.client import (
+    CLOSE,
+    CONTINUE,
+    SHORT_SECONDS,
+    START,
+    STEP,
+    PluginCall,
+    PluginClient,
+)
 from rollout.plugins.sidecar.container import Opened, PluginImage
 from rollout.plugins.sidecar.contract import plugin_pb2 as contract
+from rollout.plugins.sidecar.memory import MemoryDesk
 from rollout.plugins.sidecar.wire import heard_turn, row_json, told_message
-from rollout.seams import DataSource
+from rollout.seams import DataSource, Memory
 from rollout.turns import Action, Ending, State
 from rollout.types import Row
 
@@ -19,10 +34,11 @@ CALL_SECONDS = 600.0
 
 
 class SidecarEpisode:
-    """One episode."""
+    """One episode, with the memory that it may read and write."""
 
-    def __init__(self, client: PluginClient, row: Row) -> None:
+    def __init__(self, client: PluginClient, row: Row, memory: Memory) -> None:
         self._client, self._row = client, row
+        self._desk = MemoryDesk(memory)
         self._episode = uuid.uuid4().hex
         self._is_open = False
 
@@ -30,8 +46,7 @@ class SidecarEpisode:
         """The plugin's first state. Raises PluginError, InfrastructureError."""
         self._is_open = True
         request = contract.StartRequest(episode=self._episode, row_json=row_json(self._row))
-        turn = await self._client.ask_soon(START, request, CALL_SECONDS)
-        said = heard_turn(turn, first=True)
+        said = heard_turn(await self._ask(START, request), first=True)
         if isinstance(said, Ending):
             raise PluginError(f"an episode ended at its start ({said.kind}): expected a state")
         return said
@@ -44,8 +59,7 @@ class SidecarEpisode:
             text=action.text,
             message=told_message(action.message),
         )
-        turn = await self._client.ask_soon(STEP, request, CALL_SECONDS)
-        return heard_turn(turn, first=False)
+        return heard_turn(await self._ask(STEP, request), first=False)
 
     async def close(self) -> None:
         """Tell the plugin that the episode is over; one that has died knows."""
@@ -54,6 +68,15 @@ class SidecarEpisode:
         self._is_open = False
         request = contract.CloseRequest(episode=self._episode)
         await self._client.ask_soon(CLOSE, request, SHORT_SECONDS)
+
+    async def _ask(self, call: PluginCall, request: Frame) -> contract.Turn:
+        """The answer, once the plugin has read in memory what it wants to know first."""
+        turn = await self._client.ask_soon(call, request, CALL_SECONDS)
+        while self._desk.take(turn, uses_memory=self._client.uses_memory):
+            found = await THREADS.call(partial(self._desk.find, turn.reads))
+            goes_on = contract.ContinueRequest(episode=self._episode, found=found)
+            turn = await self._client.ask_soon(CONTINUE, goes_on, CALL_SECONDS)
+        return turn
 
 
 class SidecarBuilder:
@@ -69,6 +92,15 @@ class SidecarBuilder:
         del split, seed
         return None
 
+    async def asks_memory(self) -> bool:
+        """Whether the plugin says so, which is started for it. Raises SpecError, InfrastructureError."""
+        await asyncio.to_thread(self.client.start)
+        return self.client.uses_memory
+
     def build(self, row: Row) -> SidecarEpisode:
+        """As ``build_with_memory``, with a memory of nothing, which nobody keeps."""
+        return self.build_with_memory(row, EpisodeMemory())
+
+    def build_with_memory(self, row: Row, memory: Memory) -> SidecarEpisode:
         """The episode of one row."""
-        return SidecarEpisode(self.client, row)
+        return SidecarEpisode(self.client, row, memory)
