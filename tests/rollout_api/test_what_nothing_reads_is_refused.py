@@ -127,6 +127,11 @@ def test_what_a_snapshot_object_cannot_do_yet_is_refused_by_name(part, field):
     assert problem.fix
 
 
+def test_what_a_snapshot_object_holds_may_be_named():
+    spec = {"source": {"run": {"name": "a"}}, "include": ["EpisodicMemory", "Buffer", "TrainState"]}
+    assert not check_document({**HEAD, "kind": "RolloutSnapshot", "spec": spec})
+
+
 @pytest.mark.parametrize("platform", ["local", "cluster", "any"])
 def test_a_run_begins_with_a_snapshot_of_the_cluster_there_only(platform):
     spec = {**RUN, "restoreFrom": {"snapshotRef": {"name": "best"}}}

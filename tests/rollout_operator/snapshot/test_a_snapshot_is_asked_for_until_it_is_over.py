@@ -462,3 +462,25 @@ def test_the_signature_is_what_a_restore_asks_for():
     )
     assert check_signature(signed) == SIGNER.public
     assert describe(signed, "Taken").id == bare.id
+
+
+MEMORY = {"kind": "episodic_memory", "digest": "e" * 64, "size_bytes": 7, "grade": "exact"}
+
+
+@pytest.mark.parametrize(
+    ("include", "layers", "says"),
+    [
+        (["EpisodicMemory"], [*LAYERS, MEMORY], ""),
+        (["EpisodicMemory", "Buffer"], LAYERS, "it has no EpisodicMemory"),
+        (["Buffer"], LAYERS, ""),
+    ],
+)
+async def test_memory_that_is_asked_for_by_name_is_taken_or_said_to_be_none(include, layers, says):
+    one = cluster({**TAKEN, "layers": layers}, spec={"include": include})
+    await one.reconcile()
+    assert one.condition("Complete") == ("True", "SnapshotTaken")
+    names = [layer["name"] for layer in one.status["layers"]]
+    assert ("EpisodicMemory" in names) == (MEMORY in layers)
+    ready = next(c["message"] for c in one.status["conditions"] if c["type"] == "Ready")
+    assert says in ready
+    assert ("EpisodicMemory" in ready) == bool(says)

@@ -181,8 +181,8 @@ def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
         yield not_supported("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
 
 
-_TAKEN = frozenset({"TrainState", "Buffer"})
-"""What a snapshot always holds."""
+_TAKEN = frozenset({"TrainState", "Buffer", "EpisodicMemory"})
+"""What a snapshot holds: the first two always, the third where environments have kept something."""
 
 
 def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
@@ -190,7 +190,7 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
     if spec.storage_ref is not None:
         yield not_supported("spec.storageRef", "another storage than the run's own", "leave it out")
     if others := [layer for layer in spec.include if layer not in _TAKEN]:
-        fix = "leave include out: a snapshot holds TrainState and Buffer"
+        fix = "leave it out: a snapshot holds TrainState, Buffer and, where there is any, EpisodicMemory"
         yield not_supported("spec.include", f"a snapshot of {', '.join(others)}", fix)
 
 

@@ -96,7 +96,7 @@ class SnapshotSpec(ApiModel):
     source: SnapshotSource
     """What is saved, or what is given a name."""
     include: tuple[Layer, ...] = many(4)
-    """What is saved beside the train state. Empty: the buffer and, where there is any, the environments' memory (EpisodicMemory). Process, and EpisodicMemory by name, are not supported by this version: refused."""
+    """What is saved beside the train state. Empty: the buffer and, where there is any, the environments' memory (EpisodicMemory). EpisodicMemory by name: where nothing had been kept by its step, the snapshot is taken without it, and `Ready` says so. Process is not supported by this version: refused."""
     storage_ref: StorageRef | None = None
     """Where the bytes go, by the name of one of the runtime's storages. Not supported by this version: refused. Unset: to the run's own."""
     runtime_ref: RuntimeRef | None = None

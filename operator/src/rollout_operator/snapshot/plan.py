@@ -97,7 +97,7 @@ def plan_answer(seen: SnapshotSeen, answer: SnapshotAnswer, now: datetime) -> Sn
     assert seen.run is not None
     if answer.state == "Taken":
         found = {**_begun(seen, now), **_describe(seen.run, answer, now)}
-        status = tell(seen, taken(answer), now, **found)
+        status = tell(seen, taken(answer, _named_in_vain(seen, answer)), now, **found)
         return SnapshotPlan(status=status, bytes_taken=answer.size_bytes)
     if answer.state == "Waiting" and seen.parting:
         words = f"run {seen.run.name} goes before its first anchor: there is nothing to save"
@@ -148,11 +148,19 @@ def failed(reason: Reason, words: str) -> list[ConditionUpdate]:
     return [no(ConditionType.READY, reason, words), *(yes(kind, reason, words) for kind in kinds)]
 
 
-def taken(answer: SnapshotAnswer) -> list[ConditionUpdate]:
-    """It is durable."""
-    words = f"the state after step {answer.step} is durable, as {answer.id}"
+def taken(answer: SnapshotAnswer, without: str = "") -> list[ConditionUpdate]:
+    """It is durable; ``without``: what it does not have, and why."""
+    words = f"the state after step {answer.step} is durable, as {answer.id}{without}"
     kinds = (ConditionType.READY, ConditionType.COMPLETE, ConditionType.FINISHED)
     return [yes(kind, Reason.SNAPSHOT_TAKEN, words) for kind in kinds]
+
+
+def _named_in_vain(seen: SnapshotSeen, answer: SnapshotAnswer) -> str:
+    """What is said of memory that was asked for by name, and that there is none of."""
+    asked = seen.spec is not None and "EpisodicMemory" in seen.spec.include
+    if not asked or any(one.kind == "episodic_memory" for one in answer.layers):
+        return ""
+    return "; it has no EpisodicMemory: environments had kept nothing by then"
 
 
 def _describe(run: RunSeen, answer: SnapshotAnswer, now: datetime) -> Status:
