@@ -11,8 +11,9 @@ from rollout.runs.export.upload import MARKER
 from rollout.runs.manifest import Document
 from rollout.runs.pipeline import LINEAGE_FILE
 from rollout.supervisor.run import run_manifest
+from rollout.supervisor.sweeps.book import Sweep
 from rollout.supervisor.sweeps.points import Point
-from rollout.supervisor.sweeps.running import Sweep, run_points
+from rollout.supervisor.sweeps.running import run_points
 from rollout_api.v1alpha1.run import RolloutRunSpec
 
 TINY = {

@@ -18,7 +18,7 @@ from rollout.common.child_processes import Process
 from rollout.runs.manifest import load_documents
 from rollout.runs.prepare import prepare_run
 from rollout.runs.validation import apply_overrides
-from rollout.supervisor.sweeps.running import find_earlier
+from rollout.supervisor.sweeps.earlier import find_earlier
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 

@@ -13,6 +13,7 @@ from rollout.cli.main import main
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.run_dir import RunDir
+from rollout.supervisor.sweeps.book import Sweep, exit_code_of, read_stopped
 from rollout.supervisor.sweeps.halving import (
     Halving,
     PointsComparer,
@@ -21,7 +22,6 @@ from rollout.supervisor.sweeps.halving import (
     require_objective,
 )
 from rollout.supervisor.sweeps.points import parse_axis, plan_points
-from rollout.supervisor.sweeps.running import Sweep, exit_code_of, read_stopped
 from rollout_api.sweeps.halving import HalvingRule
 
 RULE = HalvingRule(first_step=2, factor=2, min_runs=2)

@@ -24,9 +24,9 @@ from rollout.cli.starting.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
     from rollout.runs.manifest import Document
+    from rollout.supervisor.sweeps.book import Entry
     from rollout.supervisor.sweeps.halving import Halving
     from rollout.supervisor.sweeps.points import Point
-    from rollout.supervisor.sweeps.running import Entry
 
 PARALLEL_MAX = 64
 SEEDS_MAX = 1000
@@ -97,7 +97,8 @@ def sweep(
 
     from rollout.common.stacks import show_on_signal
     from rollout.runs.run_dir import runs_home
-    from rollout.supervisor.sweeps.running import Sweep, exit_code_of, run_points
+    from rollout.supervisor.sweeps.book import Sweep, exit_code_of
+    from rollout.supervisor.sweeps.running import run_points
 
     document = _document(file, set_ or [])
     points = _points(document, over or [], seeds)

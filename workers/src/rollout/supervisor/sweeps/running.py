@@ -15,25 +15,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rollout.common.atomic_files import replace_text
 from rollout.common.child_processes import start_tied
 from rollout.errors import SpecError
-from rollout.runs.identity import spec_identity
 from rollout.runs.pipeline import find_output
 from rollout.runs.prepare import prepare_run
-from rollout.runs.run_dir import RunDir, find_run_dirs
-from rollout.runs.snapshots.places import read_config
+from rollout.runs.run_dir import RunDir
 from rollout.supervisor.launch import read_result
-from rollout.supervisor.sweeps.halving import Halving, PointsComparer
+from rollout.supervisor.sweeps.book import Entry, Sweep, read_stopped, write_state
+from rollout.supervisor.sweeps.earlier import find_earlier, reaches
+from rollout.supervisor.sweeps.halving import PointsComparer
 from rollout.supervisor.sweeps.points import Point
-from rollout.supervisor.watch import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
-from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout.supervisor.watch import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0
@@ -44,52 +43,7 @@ MESSAGE_MAX = 400
 FINISHED = (EXIT_OK, EXIT_GATE)
 """Exit codes of a run that went to its end; a gate may have refused it."""
 
-State = Literal["waiting", "running", "finished", "failed", "interrupted", "stopped"]
-Running = dict[str, tuple["Entry", "subprocess.Popen[bytes]"]]
-
-
-@dataclass(slots=True, kw_only=True)
-class Entry:
-    """One point and how it stands. ``skipped``: it had been finished, or stopped as a loser, before.
-
-    ``rungs``: what it had at each rung of ``halving``.
-    """
-
-    point: Point
-    state: State = "waiting"
-    run: RunDir | None = None
-    exit_code: int | None = None
-    message: str = ""
-    skipped: bool = False
-    rungs: Mapping[int, float] = field(default_factory=dict)
-
-    def describe(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "name": self.point.name,
-            "settings": dict(self.point.settings),
-            "state": self.state,
-            "run_dir": None if self.run is None else str(self.run.path),
-            "exit_code": self.exit_code,
-            "message": self.message,
-            "skipped": self.skipped,
-            "rungs": [{"step": step, "value": value} for step, value in self.rungs.items()],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """Where a sweep lives. ``parallel`` points run at a time; ``shows``: their output is shown, not logged.
-
-    ``tell`` is given one line for whoever watches. ``halving`` None: every point goes to its end.
-    """
-
-    folder: Path
-    home: Path
-    parallel: int = 1
-    shows: bool = False
-    tell: Callable[[str], None] = lambda _line: None
-    halving: Halving | None = None
+Running = dict[str, tuple[Entry, "subprocess.Popen[bytes]"]]
 
 
 def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
@@ -103,7 +57,7 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
         (sweep.folder / folder).mkdir(parents=True, exist_ok=True)
     stopped = read_stopped(sweep) if sweep.halving is not None else {}
     resumed = [_look_back(sweep, entry, stopped) for entry in entries]
-    _write_state(sweep, entries)
+    write_state(sweep, entries)
     waiting = [
         (entry, name)
         for entry, name in zip(entries, resumed, strict=True)
@@ -117,7 +71,7 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
     finally:
         for _, process in running.values():
             process.kill()
-        _write_state(sweep, entries)
+        write_state(sweep, entries)
     return entries
 
 
@@ -154,7 +108,7 @@ def _run_all(
             if process.poll() is not None:
                 del running[name]
                 _finish(sweep, entry, process.returncode)
-                _write_state(sweep, entries)
+                write_state(sweep, entries)
                 if entry.state == "interrupted":
                     raise KeyboardInterrupt
 
@@ -182,7 +136,7 @@ class Losing:
             entry, _ = running[lost.name]
             entry.state, entry.message = "stopped", lost.explain()
         if losers:
-            _write_state(sweep, entries)
+            write_state(sweep, entries)
         for lost in losers:
             sweep.tell(f"{lost.name}: stopped: {lost.explain()}")
             running[lost.name][1].send_signal(signal.SIGINT)
@@ -200,20 +154,6 @@ def _locate(sweep: Sweep, entry: Entry) -> RunDir | None:
     return entry.run
 
 
-def read_stopped(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Points that lost when this sweep ran before, by name. Raises SpecError."""
-    path = sweep.folder / "sweep.json"
-    try:
-        points = json.loads(path.read_text())["points"]
-        return {str(one["name"]): dict(one) for one in points if one["state"] == "stopped"}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError) as error:
-        raise SpecError(
-            f"{path} cannot be read: {error}; remove it, and points that lost before go on"
-        ) from error
-
-
 def _look_back(sweep: Sweep, entry: Entry, stopped: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Take an earlier run of this point as it is, or return the name of the directory to go on with."""
     wanted = prepare_run(entry.point.document).spec
@@ -221,7 +161,7 @@ def _look_back(sweep: Sweep, entry: Entry, stopped: Mapping[str, Mapping[str, An
     if earlier is None:
         return None
     result = read_result(earlier)
-    if result.get("exit_code") in FINISHED and _reaches(earlier, wanted):
+    if result.get("exit_code") in FINISHED and reaches(earlier, wanted):
         entry.run, entry.state, entry.skipped = earlier, "finished", True
         entry.exit_code = int(result["exit_code"])
         sweep.tell(f"{entry.point.name}: finished before, in {earlier.name}")
@@ -233,37 +173,6 @@ def _look_back(sweep: Sweep, entry: Entry, stopped: Mapping[str, Mapping[str, An
         sweep.tell(f"{entry.point.name}: stopped before, in {earlier.name}: {entry.message}")
         return None
     return earlier.name
-
-
-def find_earlier(home: Path, name: str, wanted: RolloutRunSpec) -> RunDir | None:
-    """The newest run of this name that is the same experiment and can be gone on with."""
-    for run in reversed(find_run_dirs(home, name)):
-        if not run.worker_config.exists():
-            continue
-        try:
-            spec = read_config(run).spec
-        except SpecError:
-            continue  # written by another version, or damaged: it is left alone
-        if _is_same(spec, wanted) and _steps(spec) <= _steps(wanted):
-            return run
-    return None
-
-
-def _is_same(one: RolloutRunSpec, other: RolloutRunSpec) -> bool:
-    return (
-        spec_identity(one) == spec_identity(other)
-        and one.evaluations == other.evaluations
-        and (one.train and one.train.epochs) == (other.train and other.train.epochs)
-    )
-
-
-def _steps(spec: RolloutRunSpec) -> float:
-    most = spec.train.max_steps if spec.train is not None else None
-    return float("inf") if most is None else most
-
-
-def _reaches(run: RunDir, wanted: RolloutRunSpec) -> bool:
-    return _steps(read_config(run).spec) == _steps(wanted)
 
 
 def _start(sweep: Sweep, point: Point, resume: str | None) -> subprocess.Popen[bytes]:
@@ -328,17 +237,3 @@ def _interrupt(sweep: Sweep, running: Running) -> None:
         _finish(sweep, entry, process.returncode)
         if entry.state == "failed":
             entry.state = "interrupted"
-
-
-def _write_state(sweep: Sweep, entries: Sequence[Entry]) -> None:
-    document = {"points": [entry.describe() for entry in entries]}
-    replace_text(sweep.folder / "sweep.json", json.dumps(document, indent=1, default=str))
-
-
-def exit_code_of(entries: Sequence[Entry]) -> int:
-    """0 when every point went to its end, 3 when a gate refused one, 1 when one failed, 130 interrupted."""
-    if any(entry.state in {"waiting", "running", "interrupted"} for entry in entries):
-        return EXIT_INTERRUPTED
-    if any(entry.state == "failed" for entry in entries):
-        return EXIT_FAILED
-    return EXIT_GATE if any(entry.exit_code == EXIT_GATE for entry in entries) else EXIT_OK
