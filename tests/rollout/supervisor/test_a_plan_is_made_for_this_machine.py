@@ -78,7 +78,7 @@ def test_supervised_training_needs_no_actor_until_something_is_measured():
 
 def test_each_process_reads_the_same_file():
     for process in plan_processes(spec(), RUN, FOUR):
-        assert process.arguments[:2] == ("--config", "/runs/arithmetic-1/worker.json")
+        assert process.arguments[:2] == ("--config", "/runs/arithmetic-1/attempt.json")
         assert process.module == f"rollout.entrypoints.{process.role}"
 
 

@@ -17,6 +17,8 @@ from warm import start_rollout
 from rollout.common.child_processes import Process
 from rollout.runs.manifest import load_documents
 from rollout.runs.prepare import prepare_run
+from rollout.runs.run_dir import RunDir, find_run_dir
+from rollout.runs.snapshots.places import read_config
 from rollout.runs.validation import apply_overrides
 from rollout.supervisor.sweeps.earlier import find_earlier
 
@@ -215,6 +217,30 @@ def test_a_changed_manifest_is_another_experiment(told, folder, changed, found):
     earlier = find_earlier(folder / "runs", "tiny-seed-7", wanted)
 
     assert (earlier and earlier.name) == found
+
+
+def test_a_run_that_is_killed_while_it_is_resumed_can_still_be_gone_on_with(told, folder):
+    assert told.finished[0] == 0
+    home = folder / "runs"
+    run = RunDir(path=home / "tiny-seed-7-1")
+    manifest = home / "tiny-sweep" / "points" / "tiny-seed-7.yaml"
+    words = ("--set", "train.maxSteps=9", "--resume", run.name)
+    with (folder / "resumed").open("wb") as said:
+        process = start_rollout(
+            *("run", "-f", str(manifest), *words),
+            folder=folder,
+            out=said.fileno(),
+            err=said.fileno(),
+            environment={"ROLLOUT_HOME": str(home)},
+        )
+    deadline = time.monotonic() + 400
+    while run.attempt_config.exists():
+        assert time.monotonic() < deadline, (folder / "resumed").read_text()
+        time.sleep(0.002)
+    process.kill()
+    process.wait(60)
+    assert find_run_dir(home, "tiny-seed-7", "Latest").name == run.name
+    assert read_config(run).spec.train.max_steps == 8
 
 
 def wait_for_steps(run: Path, num_steps: int) -> None:

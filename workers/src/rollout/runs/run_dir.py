@@ -44,8 +44,13 @@ class RunDir:
 
     @property
     def worker_config(self) -> Path:
-        """What every process of the run reads."""
+        """What the run is, once it has begun; it stays while the run is gone on with, whoever is killed then."""
         return self.path / "worker.json"
+
+    @property
+    def attempt_config(self) -> Path:
+        """The same, as every process of this start reads it: gone from its beginning until all that it names is found."""
+        return self.path / "attempt.json"
 
     @property
     def token(self) -> Path:

@@ -1,7 +1,7 @@
 """One run on this machine, from a prepared spec to its end.
 
 Everything is started at once: the processes import while a child resolves the model and the data;
-they go on when ``worker.json`` appears.
+they go on when ``attempt.json`` appears.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _launch(
     fetch_sources(spec)
     machine = observe_machine()
     url = f"http://127.0.0.1:{port}"
-    run.worker_config.unlink(missing_ok=True)
+    run.attempt_config.unlink(missing_ok=True)
     server_tools = list_servers(spec)
     specs = plan_processes(spec, run, machine)
     starts = _open_starts(specs, run, machine, display, cell)
@@ -266,6 +266,7 @@ def _write_begun(run: RunDir, config: WorkerConfig) -> None:
     if config.reloads_plugins:
         _keep_plugins(config)
     write_config(run, config)
+    replace_text(run.attempt_config, run.worker_config.read_text())
 
 
 def _keep_plugins(config: WorkerConfig) -> None:

@@ -137,7 +137,7 @@ def _learners(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> tuple[Proc
 
 def _learner(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
     env = user_env(spec, "Learner") | thread_env(plan_threads(spec, machine)) | NO_CREDENTIALS
-    module, arguments = plan_ranks(str(run.worker_config), spec.learner.num_processes)
+    module, arguments = plan_ranks(str(run.attempt_config), spec.learner.num_processes)
     return ProcessSpec(
         name=LEARNER,
         role="learner",
@@ -155,7 +155,7 @@ def _model(spec: RolloutRunSpec, run: RunDir, machine: Machine) -> ProcessSpec:
         name="learner",
         role="learner",
         module="rollout.entrypoints.model",
-        arguments=(CONFIG_OPTION, str(run.worker_config)),
+        arguments=(CONFIG_OPTION, str(run.attempt_config)),
         log=run.logs / "model.log",
         env={
             **user_env(spec, "Learner"),
@@ -180,7 +180,7 @@ def _process(
         name=name,
         role=role,
         module=f"rollout.entrypoints.{role}",
-        arguments=(CONFIG_OPTION, str(run.worker_config), *extra),
+        arguments=(CONFIG_OPTION, str(run.attempt_config), *extra),
         log=run.logs / f"{name}.log",
         env={**env, RUN_DIR_VARIABLE: str(run.path)},
         restart=_restarts(spec),
