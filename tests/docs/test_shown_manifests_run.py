@@ -132,7 +132,7 @@ def test_samples_and_metrics_are_exported_as_shown(tutorial):
 def test_the_sweep_shown_runs_and_its_points_are_compared(tmp_path):
     page = HOW_TO / "compare-runs.md"
     folder = write_files(page, tmp_path)
-    dry, real = shown(page, "sweep")
+    dry, real, *_ = shown(page, "sweep")
     few = (*FEW, "--set", "evaluations[0].maxPrompts=20")
 
     assert "swept-learningrate-1e-4-seed-0" in say(*dry, folder=folder)

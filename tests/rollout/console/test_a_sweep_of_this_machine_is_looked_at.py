@@ -52,6 +52,13 @@ async def test_each_point_has_settings_state_run_rungs_and_why(console):
     assert {"href": "/runs/sum-1"} in page.named("a")
 
 
+async def test_a_fork_says_what_it_began_from(console):
+    write_book(
+        console.home, [point("sum"), point("f001", forked_from={"name": "sum-4", "step": 7})]
+    )
+    assert "sum-4" in Page(await console.page("/sweeps/sums-sweep")).text
+
+
 async def test_a_point_of_a_sweep_that_died_is_what_its_run_says(console):
     await make_run(console.home, "sum-1", ["5"])
     write_book(console.home, [point("sum", "running", run_dir=str(console.home / "sum-1"))])
@@ -93,6 +100,7 @@ async def test_a_sweep_that_is_not_there_is_named(console, name):
 
 async def test_what_a_book_says_is_text(console):
     said = {"settings": {HOSTILE: HOSTILE}, "message": HOSTILE, "rungs": [{"step": HOSTILE}]}
+    said |= {"forked_from": {"name": HOSTILE, "step": HOSTILE}}
     write_book(console.home, [{"name": HOSTILE, "state": HOSTILE, **said}])
     page = await console.page("/sweeps/sums-sweep")
     assert HOSTILE not in page

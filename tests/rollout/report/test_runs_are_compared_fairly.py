@@ -14,7 +14,12 @@ from rollout.errors import SpecError
 from rollout.report.comparison.page import compare_runs, describe_comparison, write_comparison
 from rollout.report.comparison.panels import build_curves, plan_comparison, style_of
 from rollout.report.comparison.ranking import Measure, Standing, choose_measure, rank, told_apart
-from rollout.report.comparison.settings import differing_settings, flatten_spec, group_runs
+from rollout.report.comparison.settings import (
+    differing_settings,
+    flatten_spec,
+    group_runs,
+    shorten_snapshot,
+)
 
 
 def make_run(rate="1e-4", seed=0, reward=0.5, **changes):
@@ -293,3 +298,11 @@ def test_one_run_is_nothing_to_compare(tmp_path, monkeypatch):
 
     assert isinstance(done.exception, SpecError)
     assert "name at least two" in str(done.exception)
+
+
+def test_what_a_run_began_with_is_told_by_the_snapshot_and_not_by_its_place():
+    begun = {"object": {"uri": "file:///far/away.json", "digest": "blake3:0123456789abcdef"}}
+    forked = {"seed": 1, "restoreFrom": begun}
+    assert shorten_snapshot(forked) == {"seed": 1, "restoreFrom": "0123456789ab"}
+    assert shorten_snapshot({"seed": 1}) == {"seed": 1}
+    assert shorten_snapshot({"restoreFrom": None}) == {"restoreFrom": None}

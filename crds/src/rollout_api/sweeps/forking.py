@@ -38,13 +38,21 @@ def explore(parameters: Sequence[SweepParameter], values: Values, name: str) -> 
     """
     pairs = zip(parameters, values, strict=True)
     return tuple(
-        _beside(one, text, chance("fork", name, one.field)) if is_explored(one.field) else text
+        _beside(one, text, up=_goes_up(name, one.field)) if is_explored(one.field) else text
         for one, text in pairs
     )
 
 
-def _beside(parameter: SweepParameter, text: str, share: float) -> str:
-    up = share >= 0.5
+def explore_listed(field: str, texts: Values, text: str, name: str) -> str:
+    """What ``explore`` makes of one field with these values, for runners of sweeps whose fields are no ``SweepParameter``."""
+    return _neighbour(texts, text, up=_goes_up(name, field)) if is_explored(field) else text
+
+
+def _goes_up(name: str, field: str) -> bool:
+    return chance("fork", name, field) >= 0.5
+
+
+def _beside(parameter: SweepParameter, text: str, *, up: bool) -> str:
     if parameter.values is not None:
         return _neighbour(parameter.values, text, up=up)
     assert parameter.range is not None

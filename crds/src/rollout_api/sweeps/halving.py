@@ -68,6 +68,14 @@ def find_losers(
     return tuple(losers)
 
 
+def find_winner(
+    seen: Mapping[str, Mapping[int, float]], at_work: Iterable[str], step: int
+) -> str | None:
+    """Of the runs ``at_work`` the one with the highest value at a rung; of equals the first, None where nobody is."""
+    valued = [(seen[name][step], name) for name in at_work if step in seen.get(name, {})]
+    return max(valued, key=lambda pair: pair[0])[1] if valued else None
+
+
 def _judge(
     rule: HalvingRule, name: str, step: int, value: float, values: Sequence[float]
 ) -> Loser | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rollout_api.conditions import Reason
 from rollout_api.names import sweep_fork_name, sweep_run_name
 from rollout_api.sweeps.forking import explore
-from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, rung_of
+from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, find_winner, rung_of
 from rollout_api.sweeps.points import plan_points
 from rollout_api.v1alpha1.sweep import ForkedFrom, Rung, SweepRun, SweepSpec
 from rollout_operator.run.plan.model import Blocked
@@ -219,8 +219,8 @@ def _await_snapshot(entry: SweepRun, seen: SweepSeen) -> SweepRun:
 
 
 def _find_losers(entries: Sequence[SweepRun], rule: HalvingRule) -> tuple[Loser, ...]:
-    seen = {one.name: {rung.step: rung.value for rung in one.rungs} for one in entries}
-    return find_losers(rule, seen, [one.name for one in entries if is_at_work(one)])
+    working = [one.name for one in entries if is_at_work(one)]
+    return find_losers(rule, _rungs_of(entries), working)
 
 
 def _stop(entry: SweepRun, lost: Loser) -> SweepRun:
@@ -247,14 +247,13 @@ def _fork(
 
 def _find_winner(entries: Sequence[SweepRun], step: int) -> SweepRun | None:
     """Of runs at work the one with the highest value at a rung; of equals the first."""
-    valued = [
-        (rung.value, one)
-        for one in entries
-        if is_at_work(one)
-        for rung in one.rungs
-        if rung.step == step
-    ]
-    return max(valued, key=lambda pair: pair[0])[1] if valued else None
+    working = {one.name: one for one in entries if is_at_work(one)}
+    name = find_winner(_rungs_of(entries), working, step)
+    return None if name is None else working[name]
+
+
+def _rungs_of(entries: Sequence[SweepRun]) -> dict[str, dict[int, float]]:
+    return {one.name: {rung.step: rung.value for rung in one.rungs} for one in entries}
 
 
 def acts_after(seen: SweepSeen, entries: tuple[SweepRun, ...]) -> SweepActs:

@@ -24,13 +24,14 @@ from rollout.cli.starting.running import DryRunOption, SetOption
 
 if TYPE_CHECKING:
     from rollout.runs.manifest import Document
-    from rollout.supervisor.sweeps.book import Entry
+    from rollout.supervisor.sweeps.book import Entry, Sweep
     from rollout.supervisor.sweeps.halving import Halving
-    from rollout.supervisor.sweeps.points import Point
+    from rollout.supervisor.sweeps.points import Axis, Point
 
 PARALLEL_MAX = 64
 SEEDS_MAX = 1000
 FACTOR = 3
+FORKS_MAX = 64
 
 
 class HalveBy(StrEnum):
@@ -60,6 +61,21 @@ HalveByOption = Annotated[
         help="RewardMean (of the step; the default), or BestEvaluation (of the evaluation that selects).",
     ),
 ]
+ParallelOption = Annotated[
+    int,
+    typer.Option(
+        "--parallel", min=1, max=PARALLEL_MAX, help="Points at a time; they share this machine."
+    ),
+]
+ForksOption = Annotated[
+    int | None,
+    typer.Option(
+        "--forks",
+        min=1,
+        max=FORKS_MAX,
+        help="So many losers' places are taken by runs that begin with a snapshot of the best point there (with --halve-at).",
+    ),
+]
 
 
 def sweep(
@@ -74,12 +90,7 @@ def sweep(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, max=SEEDS_MAX, help="Repeat each point so often.")
     ] = 1,
-    parallel: Annotated[
-        int,
-        typer.Option(
-            "--parallel", min=1, max=PARALLEL_MAX, help="Points at a time; they share this machine."
-        ),
-    ] = 1,
+    parallel: ParallelOption = 1,
     name: Annotated[
         str | None,
         typer.Option("--name", help="The sweep's folder; default: <manifest's name>-sweep."),
@@ -87,6 +98,7 @@ def sweep(
     halve_at: HalveAtOption = None,
     halve_factor: HalveFactorOption = None,
     halve_by: HalveByOption = None,
+    forks: ForksOption = None,
     by: ByOption = None,
     set_: SetOption = None,
     dry_run: DryRunOption = False,
@@ -98,15 +110,15 @@ def sweep(
     from rollout.common.stacks import show_on_signal
     from rollout.runs.run_dir import runs_home
     from rollout.supervisor.sweeps.book import Sweep, exit_code_of
+    from rollout.supervisor.sweeps.points import Grid, place_document, plan_points
     from rollout.supervisor.sweeps.running import run_points
 
     document = _document(file, set_ or [])
-    points = _points(document, over or [], seeds)
+    axes = _axes(document, over or [], seeds)
+    points = plan_points(document, axes)
     halving = _halving(points, halve_at, halve_factor, halve_by)
-    if dry_run:
-        _print_points(points, output)
-        return
     home = runs_home(os.environ)
+    grid = Grid(base=place_document(document), axes=tuple(axes))
     wanted = Sweep(
         folder=home / (name or _sweep_name(document)),
         home=home,
@@ -114,7 +126,13 @@ def sweep(
         shows=parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
         tell=print_note,
         halving=halving,
+        grid=grid,
+        forks_max=forks or 0,
     )
+    _require_forks(wanted, points, forks)
+    if dry_run:
+        _print_points(points, output)
+        return
     show_on_signal()
     entries = run_points(wanted, points)
     _tell(entries, wanted.folder, by, output)
@@ -135,16 +153,16 @@ def _document(file: str, overrides: Sequence[str]) -> Document:
     return apply_overrides(documents[0], overrides)
 
 
-def _points(document: Document, over: Sequence[str], seeds: int) -> Sequence[Point]:
+def _axes(document: Document, over: Sequence[str], seeds: int) -> Sequence[Axis]:
     from rollout.errors import SpecError
-    from rollout.supervisor.sweeps.points import parse_axis, plan_points, seed_axis
+    from rollout.supervisor.sweeps.points import parse_axis, seed_axis
 
     axes = [parse_axis(item) for item in over]
     if seeds > 1:
         axes.append(seed_axis(document, seeds))
     if not axes:
         raise SpecError("nothing to sweep over; give --over path=value,value or --seeds N")
-    return plan_points(document, axes)
+    return axes
 
 
 def _halving(
@@ -166,6 +184,20 @@ def _halving(
     require_objective(points, metric.value)
     rule = HalvingRule(first_step=first_step, factor=among, min_runs=among)
     return Halving(rule=rule, metric=metric.value)
+
+
+def _require_forks(sweep: Sweep, points: Sequence[Point], forks: int | None) -> None:
+    """Raises SpecError for forks of nobody, or that could not be."""
+    from rollout.errors import SpecError
+    from rollout.supervisor.sweeps.forking import require_forkable
+
+    if forks is None:
+        return
+    if sweep.halving is None:
+        raise SpecError(
+            f"--forks {forks}: nothing loses, and nothing is forked, without --halve-at STEP"
+        )
+    require_forkable(sweep, points)
 
 
 def _sweep_name(document: Document) -> str:
@@ -195,8 +227,9 @@ def _tell(entries: Sequence[Entry], folder: Path, by: str | None, output: Output
     if document is not None:
         print_comparison(document)
     for entry in entries:
-        if entry.state != "finished":
-            print_note(f"{entry.point.name}: {entry.state}{_why(entry)}")
+        begun = "" if entry.forked_from is None else f", a fork of {entry.forked_from.name}"
+        if entry.state != "finished" or begun:
+            print_note(f"{entry.point.name}: {entry.state}{begun}{_why(entry)}")
     if document is not None:
         print_line(f"page: {folder / 'compare.html'}")
 

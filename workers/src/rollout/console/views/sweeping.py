@@ -25,13 +25,17 @@ SWEEPS_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointRow:
-    """One point. ``run`` is what its run says, None for one that never began; ``rungs``: what it had at which step."""
+    """One point. ``run`` is what its run says, None for one that never began; ``rungs``: what it had at which step.
+
+    ``forked_from``: the point that it began from, empty for one that begins with the model.
+    """
 
     name: str
     values: tuple[str, ...]
     state: str
     run: RunLine | None
     rungs: str
+    forked_from: str
     message: str
 
 
@@ -106,6 +110,7 @@ def _row(home: Path, point: Mapping[str, Any], settings: Sequence[str]) -> Point
         state=state,
         run=run,
         rungs=_describe_rungs(point.get("rungs")),
+        forked_from=_describe_source(point.get("forked_from")),
         message=str(point.get("message") or ""),
     )
 
@@ -124,6 +129,10 @@ def _describe_rungs(rungs: Any) -> str:
     pairs = [(one.get("step"), one.get("value")) for one in rungs if isinstance(one, dict)]
     numbers = [(step, value) for step, value in pairs if _is_number(step) and _is_number(value)]
     return ", ".join(f"{value:.4g} at {step}" for step, value in numbers)
+
+
+def _describe_source(found: Any) -> str:
+    return str(found.get("name") or "") if isinstance(found, dict) else ""
 
 
 def _is_number(value: Any) -> bool:

@@ -30,6 +30,7 @@ from rollout.report.comparison.settings import (
     describe_value,
     differing_settings,
     group_runs,
+    shorten_snapshot,
 )
 from rollout.report.data import ReportInput, by_evaluation, headlines, summarise
 from rollout.report.gather import gather
@@ -71,7 +72,9 @@ def compare_runs(named: Sequence[tuple[str, ReportInput]], by: str | None = None
     inputs = [data for _, data in named]
     measure = choose_measure(inputs, by)
     standings = [stand(data, measure) for data in inputs]
-    differing = differing_settings([{**data.spec, CONTENT: data.contents} for data in inputs])
+    differing = differing_settings(
+        [{**shorten_snapshot(data.spec), CONTENT: data.contents} for data in inputs]
+    )
     groups = group_runs(differing, len(inputs))
     labels, members = _unique([name for name, _ in named]), _count_up(groups)
     order = rank(standings, measure)

@@ -16,6 +16,7 @@ UNLIKE = ("tracking", "limits", "snapshots", "storage", CONTENT)
 """What is shown where it differs and no reason to part runs: settings that change nothing of what is
 learned, and contents, since seeds of an earlier stage make other ones."""
 ALGORITHM = "train.algorithm"
+DIGITS = 12
 
 
 def flatten_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,6 +35,13 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _walk(inner, f"{path}[{index}]")
     else:
         yield path, value
+
+
+def shorten_snapshot(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec that names the snapshot it begins with by the first digits of its id: where that lies says nothing of a run."""
+    given = (spec.get("restoreFrom") or {}).get("object") or {}
+    digest = str(given.get("digest") or "").partition(":")[2]
+    return {**spec, "restoreFrom": digest[:DIGITS]} if digest else dict(spec)
 
 
 def differing_settings(specs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:

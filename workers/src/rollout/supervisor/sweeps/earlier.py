@@ -29,8 +29,14 @@ def _is_same(one: RolloutRunSpec, other: RolloutRunSpec) -> bool:
     return (
         spec_identity(one) == spec_identity(other)
         and one.evaluations == other.evaluations
+        and _begins_with(one) == _begins_with(other)
         and (one.train and one.train.epochs) == (other.train and other.train.epochs)
     )
+
+
+def _begins_with(spec: RolloutRunSpec) -> str | None:
+    given = spec.restore_from.object if spec.restore_from is not None else None
+    return None if given is None else given.digest
 
 
 def _steps(spec: RolloutRunSpec) -> float:

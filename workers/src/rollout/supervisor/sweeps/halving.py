@@ -18,7 +18,7 @@ from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir
 from rollout.supervisor.sweeps.points import Point
 from rollout_api.checks.sweeps.sweep import check_objective
-from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, rung_of
+from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, find_winner, rung_of
 
 Metric = Literal["RewardMean", "BestEvaluation"]
 READ_BYTES_MAX = 1 << 24
@@ -47,12 +47,17 @@ def require_objective(points: Sequence[Point], metric: Metric) -> None:
 
 
 class Reports:
-    """What one run has had at each rung. Reads what its file of metrics has grown by since the last look."""
+    """What one run has had at each rung past a step. Reads what its file of metrics has grown by since the last look.
 
-    def __init__(self, run: Path, halving: Halving) -> None:
-        self._run, self._halving = run, halving
+    ``step`` and ``value`` are the last that it told; None before, and of a value that is no finite number.
+    """
+
+    def __init__(self, run: Path, halving: Halving, past: int = 0) -> None:
+        self._run, self._halving, self._past = run, halving, past
         self._offset = 0
         self.rungs: dict[int, float] = {}
+        self.step: int | None = None
+        self.value: float | None = None
 
     def read(self) -> Mapping[int, float]:
         """Its finite value at each rung that it has reached."""
@@ -80,8 +85,9 @@ class Reports:
             return
         step, reward = said
         value = best if self._halving.metric == "BestEvaluation" else reward
+        self.step, self.value = step, value
         rung = rung_of(self._halving.rule, step)
-        if rung is not None and value is not None and rung > max(self.rungs, default=0):
+        if rung is not None and value is not None and rung > max(self.rungs, default=self._past):
             self.rungs[rung] = value
 
     def _best(self) -> float | None:
@@ -111,10 +117,11 @@ def _finite(value: Any) -> float | None:
 
 
 class PointsComparer:
-    """Remembers what each point has reported."""
+    """Remembers what each point has reported. ``past``: of forks, the step past which each is compared."""
 
     def __init__(self, halving: Halving) -> None:
         self.halving = halving
+        self.past: dict[str, int] = {}
         self._reports: dict[str, Reports] = {}
 
     def look(self, runs: Mapping[str, RunDir], at_work: Iterable[str]) -> tuple[Loser, ...]:
@@ -122,12 +129,22 @@ class PointsComparer:
         seen = {name: self._report(name, run).read() for name, run in runs.items()}
         return find_losers(self.halving.rule, seen, at_work)
 
+    def find_winner(self, at_work: Iterable[str], step: int) -> str | None:
+        """Of the points ``at_work`` the best at a rung, by what was seen at the last look."""
+        seen = {name: report.rungs for name, report in self._reports.items()}
+        return find_winner(seen, at_work, step)
+
     def rungs(self, name: str) -> Mapping[int, float]:
         """What a point had at each rung, as last seen."""
         report = self._reports.get(name)
         return {} if report is None else report.rungs
 
+    def last(self, name: str) -> tuple[int | None, float | None]:
+        """Step and value that a point has told last."""
+        report = self._reports.get(name)
+        return (None, None) if report is None else (report.step, report.value)
+
     def _report(self, name: str, run: RunDir) -> Reports:
         if name not in self._reports:
-            self._reports[name] = Reports(run.path, self.halving)
+            self._reports[name] = Reports(run.path, self.halving, self.past.get(name, 0))
         return self._reports[name]

@@ -44,6 +44,14 @@ class Point:
     document: Document
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """What points are combinations of. ``base`` has absolute paths."""
+
+    base: Document
+    axes: tuple[Axis, ...]
+
+
 def parse_axis(item: str) -> Axis:
     """``path=v1,v2``; values are read as YAML, commas inside brackets and quotes belong to a value.
 
@@ -93,14 +101,15 @@ def plan_points(document: Document, axes: Sequence[Axis]) -> tuple[Point, ...]:
         raise SpecError(
             f"{' x '.join(map(str, sizes))} = {total} points; at most {POINTS_MAX} in one sweep"
         )
-    base = _placed(document)
+    base = place_document(document)
     return tuple(
         _build_point(base, axes, choice)
         for choice in itertools.product(*(range(size) for size in sizes))
     )
 
 
-def _placed(document: Document) -> Document:
+def place_document(document: Document) -> Document:
+    """The same with absolute paths: it may be written anywhere."""
     data = copy.deepcopy(document.data)
     place_paths(data.get("spec") or {}, base_folder(document.source))
     return Document(source=document.source, data=data, lines=document.lines)

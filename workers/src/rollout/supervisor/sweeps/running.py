@@ -1,8 +1,9 @@
 """Runs the points of a sweep, each in a process of its own; what is finished already is not run again.
 
-A point that fails stops no other; one that loses (``halving``) saves itself and stays stopped. Killed, or interrupted
-with Ctrl-C, a sweep goes on where it was when the same command is given again: finished points are skipped, begun ones
-resumed. Who lost is written into ``sweep.json`` before it is told to stop.
+A point that fails stops no other; one that loses (``halving``) saves itself and stays stopped, and a fork of a winner
+may take its place. Killed, or interrupted with Ctrl-C, a sweep goes on where it was when the same command is given
+again: finished points are skipped, begun ones resumed, forks kept. Who lost, and what is forked, is written into
+``sweep.json`` before anybody is told to stop.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ from rollout.runs.run_dir import RunDir
 from rollout.supervisor.launch import read_result
 from rollout.supervisor.sweeps.book import Entry, Sweep, read_stopped, write_state
 from rollout.supervisor.sweeps.earlier import find_earlier, reaches
+from rollout.supervisor.sweeps.forking import (
+    Forking,
+    awaits_snapshot,
+    describe_fork,
+    plan_forks,
+    read_forks,
+)
 from rollout.supervisor.sweeps.halving import PointsComparer
 from rollout.supervisor.sweeps.points import Point
 from rollout.supervisor.watch import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK
+from rollout_api.sweeps.halving import Loser
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0
@@ -51,21 +60,14 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
 
     Raises SpecError before anything starts when a point cannot be run.
     """
-    entries = [Entry(point=point) for point in points]
     _require_places_apart(points)
     for folder in ("points", "logs"):
         (sweep.folder / folder).mkdir(parents=True, exist_ok=True)
-    stopped = read_stopped(sweep) if sweep.halving is not None else {}
-    resumed = [_look_back(sweep, entry, stopped) for entry in entries]
+    entries, resumed = gather(sweep, points)
     write_state(sweep, entries)
-    waiting = [
-        (entry, name)
-        for entry, name in zip(entries, resumed, strict=True)
-        if entry.state == "waiting"
-    ]
     running: Running = {}
     try:
-        _run_all(sweep, entries, waiting, running)
+        _run_all(sweep, entries, resumed, running)
     except KeyboardInterrupt:
         _interrupt(sweep, running)
     finally:
@@ -73,6 +75,30 @@ def run_points(sweep: Sweep, points: Sequence[Point]) -> list[Entry]:
             process.kill()
         write_state(sweep, entries)
     return entries
+
+
+def gather(sweep: Sweep, points: Sequence[Point]) -> tuple[list[Entry], dict[str, str]]:
+    """Points and forks as earlier lives have left them, and the folders of those that are gone on with.
+
+    A fork that has not begun stays where its winner still has the run that it is of.
+    """
+    stopped = read_stopped(sweep) if sweep.halving is not None else {}
+    entries: list[Entry] = []
+    resumed: dict[str, str] = {}
+    there: dict[str, str] = {}
+    for entry in [*(Entry(point=point) for point in points), *read_forks(sweep)]:
+        name, begun = entry.point.name, entry.forked_from
+        waits = entry.state == "waiting" and not awaits_snapshot(entry)
+        folder = _look_back(sweep, entry, stopped) if waits else None
+        if folder is not None:
+            resumed[name] = folder
+        run = RunDir(path=sweep.home / folder) if folder is not None else entry.run
+        if run is not None:
+            there[name] = str(run.path)
+        elif begun is not None and there.get(begun.name) != begun.run_dir:
+            continue
+        entries.append(entry)
+    return entries, resumed
 
 
 def _require_places_apart(points: Sequence[Point]) -> None:
@@ -88,14 +114,17 @@ def _require_places_apart(points: Sequence[Point]) -> None:
 
 def _run_all(
     sweep: Sweep,
-    entries: Sequence[Entry],
-    waiting: list[tuple[Entry, str | None]],
+    entries: list[Entry],
+    resumed: Mapping[str, str],
     running: Running,
 ) -> None:
     losing = None if sweep.halving is None else Losing(comparer=PointsComparer(sweep.halving))
-    while waiting or running:
-        while waiting and len(running) < sweep.parallel:
-            entry, resume = waiting.pop(0)
+    forking = Forking()
+    while running or any(entry.state == "waiting" for entry in entries):
+        if forking.save(sweep, entries):
+            write_state(sweep, entries)
+        while (entry := choose_next(sweep, entries, running)) is not None:
+            resume = resumed.get(entry.point.name)
             number = entries.index(entry) + 1
             how = f"going on with {resume}" if resume else "running"
             sweep.tell(f"point {number} of {len(entries)}: {entry.point.name}: {how}")
@@ -113,6 +142,21 @@ def _run_all(
                     raise KeyboardInterrupt
 
 
+def choose_next(sweep: Sweep, entries: Sequence[Entry], running: Running) -> Entry | None:
+    """Who begins now: forks first, which hold the place of a loser while their snapshots are made."""
+    ready = [one for one in entries if one.state == "waiting" and not awaits_snapshot(one)]
+    held = [
+        one
+        for one in entries
+        if awaits_snapshot(one) and one.forked_from is not None and one.forked_from.name in running
+    ]
+    free = sweep.parallel - len(running)
+    forks = [one for one in ready if one.forked_from is not None]
+    if forks and free > 0:
+        return forks[0]
+    return ready[0] if ready and free > len(held) else None
+
+
 @dataclass(slots=True, kw_only=True)
 class Losing:
     """Points that lost and have been told to save themselves. ``due``: when each is killed."""
@@ -121,29 +165,41 @@ class Losing:
     looked_at: float = 0.0
     due: dict[str, float] = field(default_factory=dict)
 
-    def stop_losers(self, sweep: Sweep, entries: Sequence[Entry], running: Running) -> None:
-        """Once a second: who loses is written down, then told."""
+    def stop_losers(self, sweep: Sweep, entries: list[Entry], running: Running) -> None:
+        """Once a second: who loses, and what takes its place, is written down; then losers are told."""
         now = time.monotonic()
         if now - self.looked_at < LOOK_SECONDS:
             return
         self.looked_at = now
-        runs = {one.point.name: run for one in entries if (run := _locate(sweep, one)) is not None}
-        at_work = [name for name, (entry, _) in running.items() if entry.state == "running"]
-        losers = self.comparer.look(runs, at_work)
-        for entry in entries:
-            entry.rungs = self.comparer.rungs(entry.point.name)
+        losers = self._look(sweep, entries, running)
         for lost in losers:
             entry, _ = running[lost.name]
             entry.state, entry.message = "stopped", lost.explain()
+        forks = plan_forks(sweep, entries, losers, self.comparer)
+        entries += forks
         if losers:
             write_state(sweep, entries)
         for lost in losers:
             sweep.tell(f"{lost.name}: stopped: {lost.explain()}")
             running[lost.name][1].send_signal(signal.SIGINT)
             self.due[lost.name] = now + INTERRUPTED_SECONDS_MAX
+        for one in forks:
+            sweep.tell(f"{one.point.name}: {describe_fork(one)}")
         for name, (_, process) in running.items():
             if self.due.get(name, math.inf) < now:
                 process.kill()
+
+    def _look(self, sweep: Sweep, entries: Sequence[Entry], running: Running) -> Sequence[Loser]:
+        """Who loses now, by what each has reported, which is noted."""
+        runs = {one.point.name: run for one in entries if (run := _locate(sweep, one)) is not None}
+        at_work = [name for name, (entry, _) in running.items() if entry.state == "running"]
+        begun = ((one.point.name, one.forked_from) for one in entries)
+        self.comparer.past = {name: fork.step for name, fork in begun if fork is not None}
+        losers = self.comparer.look(runs, at_work)
+        for entry in entries:
+            entry.rungs = self.comparer.rungs(entry.point.name)
+            entry.step, entry.value = self.comparer.last(entry.point.name)
+        return losers
 
 
 def _locate(sweep: Sweep, entry: Entry) -> RunDir | None:
