@@ -14,6 +14,7 @@ from rollout.data.build import build_source
 from rollout.learner.batch_step import take_step
 from rollout.learner.build import build_parts
 from rollout.learner.checkpoint import Progress
+from rollout.learner.model.offload import OffloadedOptimizer
 from rollout.learner.model.parallel import Parallel
 from rollout.learner.objectives.plan import encode_plan
 from rollout.learner.objectives.registry import build_settings
@@ -30,7 +31,7 @@ LOGPROB = -5.5
 
 
 def observe_learning(document: Mapping[str, Any], place: Place) -> Any:
-    """Chain, loss, the plan of each step, and the weights of policy and critic after two steps."""
+    """Where the optimizer's states lie; chain, loss, the plan of each step, and the weights of policy and critic after two steps."""
     config = build_config(document, place)
     (place.folder / "run").mkdir(exist_ok=True)
     parallel = Parallel()
@@ -38,7 +39,9 @@ def observe_learning(document: Mapping[str, Any], place: Place) -> Any:
         config, build_settings(config), parallel, Session(None, "learner", parallel)
     )
     version = WeightVersion(lineage=0, step=0, digest="", object="")
-    seen: list[Any] = [_recomputes(parts.trainer.policy.model), str(parts.trainer.policy.dtype)]
+    trainer = parts.trainer
+    seen: list[Any] = [_recomputes(trainer.policy.model), str(trainer.policy.dtype)]
+    seen.append(isinstance(trainer.optimizer, OffloadedOptimizer))
     progress = Progress(
         lineage=0, step=0, chain="", version=version, cursor=m.Cursor(next_ordinal=0)
     )

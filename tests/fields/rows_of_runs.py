@@ -113,6 +113,7 @@ RUNS: dict[str, Row] = {
     "spec.learner.sequenceParallel": row("pods", "ranks"),
     "spec.learner.strategy.ddp": row("pods", "ranks"),
     "spec.learner.strategy.fsdp": row("pods", "ranks"),
+    "spec.learner.optimizerOffload": row("grpo", "learning"),
     "spec.learner.standby": row("grpo", "processes", "refused"),
     # -- measured, kept, tracked, bounded
     "spec.evaluations": row("evaluated", "rules", "prompts", "scores"),

@@ -1,6 +1,7 @@
 """A device that is too small is refused with the nearest settings that fit it, and says how long a sequence it takes."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from rollout_api.checks.accelerators.fitting import (
     recomputing,
     room_of,
 )
-from rollout_api.checks.accelerators.memory import estimate_learner
+from rollout_api.checks.accelerators.memory import estimate_learner, offloaded_bytes
 from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.presets import resolve
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -70,8 +71,10 @@ def test_smaller_passes_come_first_since_they_change_no_result():
     assert changes(HALF_BILLION, 24) == ["train.microBatchTokens=8192"]
 
 
-def test_then_activations_are_computed_again_and_then_an_adapter_is_trained():
+def test_then_activations_are_computed_again_then_states_go_to_the_host_and_then_an_adapter_is_trained():
     assert changes(HALF_BILLION, 12)[0] == "train.activationCheckpointing=true"
+    assert changes(HALF_BILLION, 8)[0] == "learner.optimizerOffload=true"
+    assert changes(SEVEN_BILLION, 141)[0] == "learner.optimizerOffload=true"
     assert changes(SEVEN_BILLION, 48)[0] == "model.lora.rank=16"
     assert "model.lora.quantization=NF4" in changes(SEVEN_BILLION, 16)
 
@@ -80,7 +83,7 @@ def test_where_nothing_fits_none_is_named():
     assert changes(SEVEN_BILLION, 4) is None
 
 
-@pytest.mark.parametrize("gib", [12, 16, 24, 48])
+@pytest.mark.parametrize("gib", [8, 12, 16, 24, 48, 96])
 @pytest.mark.parametrize("model", [HALF_BILLION, SEVEN_BILLION], ids=["0.5B", "7B"])
 def test_what_is_named_fits_and_does_what_it_says(model, gib):
     found = nearest_changes(spec(), model, 2048, room_of(gib * GIB))
@@ -114,6 +117,59 @@ def test_the_longest_sequence_fits_and_one_more_token_does_not():
 
 def test_no_more_than_the_models_context_is_promised():
     assert longest_sequence(spec(), HALF_BILLION, room_of(10_000 * GIB)) == 32_768
+
+
+OFFLOADING = {"optimizerOffload": True}
+
+
+def parts_of(asked, model=HALF_BILLION):
+    return dict(estimate_learner(asked, model, 2048).parts)
+
+
+def test_offloaded_states_leave_a_piece_on_the_device_and_the_rest_to_the_host():
+    there, away = parts_of(spec()), parts_of(spec(learner=OFFLOADING))
+    assert there["optimizer"] == 8 * HALF_BILLION.num_parameters
+    assert away["optimizer"] == 2**28
+    assert {**there, "optimizer": 0} == {**away, "optimizer": 0}
+    assert offloaded_bytes(spec(), HALF_BILLION) == 0
+    assert offloaded_bytes(spec(learner=OFFLOADING), HALF_BILLION) == there["optimizer"]
+    shards = spec(learner={**OFFLOADING, "processesPerNode": 2, "strategy": {"fsdp": {}}})
+    assert offloaded_bytes(shards, HALF_BILLION) == there["optimizer"] // 2
+    adapter = spec(learner=OFFLOADING, model={"uri": "hf://a/b", "lora": {"rank": 16}})
+    assert parts_of(adapter)["optimizer"] == offloaded_bytes(adapter, HALF_BILLION) < 2**28
+
+
+def test_a_critics_states_are_offloaded_too():
+    algorithm = {"ppo": {"promptsPerStep": 8}}
+    sides = []
+    for learner in ({}, OFFLOADING):
+        asked = spec(online=True, learner=learner)
+        train = {**asked.train.model_dump(by_alias=True, exclude_none=True), "algorithm": algorithm}
+        train.pop("optimizer")
+        document = asked.model_dump(by_alias=True, exclude_none=True)
+        sides.append(resolve(RolloutRunSpec.model_validate({**document, "train": train})).spec)
+    plain, offloading = map(parts_of, sides)
+    states = 8 * HALF_BILLION.num_parameters
+    assert plain["critic"] - offloading["critic"] == states
+    assert offloaded_bytes(sides[1], HALF_BILLION) == 2 * states
+
+
+def test_states_are_offloaded_only_to_a_host_that_has_the_memory_for_them():
+    def told(host, **more):
+        known = replace(facts(8), host_bytes=host * GIB)
+        return [f"{one.field}: {one.fix}" for one in model_fits(spec(**more), known)]
+
+    assert "learner.optimizerOffload=true" in told(64)[0]
+    assert "learner.optimizerOffload" not in told(2)[0]
+    asked = {"learner": OFFLOADING, "model": {"uri": "hf://a/b", "dtype": "BFloat16"}}
+    assert any(one.startswith("spec.learner.optimizerOffload") for one in told(2, **asked))
+
+
+def test_without_devices_the_host_holds_all_states_wherever_they_are_to_lie():
+    asked = spec(learner=OFFLOADING)
+    known = Facts(platform="local", model=HALF_BILLION, host_bytes=8 * GIB)
+    [one], [other] = (list(model_fits(each, known)) for each in (spec(), asked))
+    assert one.message == other.message
 
 
 def facts(*gib):
@@ -173,16 +229,19 @@ def test_where_the_least_share_is_too_much_the_learner_is_made_smaller_and_vllm_
     [told] = problems(beside_vllm(), gib)
     found = dict(one.split("=") for one in told.partition("fits: --set ")[2].split(" --set "))
     share = found.pop("actors.engine.vllm.gpuMemoryUtilization")
-    tokens = int(found["train.microBatchTokens"])
-    lora = {"lora": {"rank": 16}} if "model.lora.rank" in found else {}
+    settings = {
+        "train.microBatchTokens": ("train", "micro_batch_tokens"),
+        "train.activationCheckpointing": ("train", "activation_checkpointing"),
+        "learner.optimizerOffload": ("learner", "optimizer_offload"),
+    }
 
     def changed(share):
         asked = beside_vllm(share)
-        train = asked.train.model_copy(update={"micro_batch_tokens": tokens})
-        model = asked.model.model_validate(
-            {**asked.model.model_dump(by_alias=True, exclude_none=True), **lora}
-        )
-        return asked.model_copy(update={"train": train, "model": model})
+        for field, value in found.items():
+            part, name = settings[field]
+            update = {name: True if value == "true" else int(value)}
+            asked = asked.model_copy(update={part: getattr(asked, part).model_copy(update=update)})
+        return asked
 
     assert problems(changed(share), gib) == []
     assert problems(changed(f"{float(share) + 0.01:.2f}"), gib)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from rollout_api.checks.accelerators.memory import keeps_states
 from rollout_api.checks.facts import Facts
 from rollout_api.checks.pods.sandbox import check_sandbox
 from rollout_api.checks.refusals import not_supported, unread
@@ -71,6 +72,18 @@ def standbys_are_beside_the_learner(spec: RolloutRunSpec, facts: Facts) -> Itera
         yield not_supported("spec.learner.standby", "a standby in a cluster", fix)
     elif facts.device_bytes or spec.learner.accelerator is not None:
         yield not_supported("spec.learner.standby", "a standby with devices", fix)
+
+
+def states_are_offloaded_where_there_are_any(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
+    """Optimizer states lie in host memory for a learner that has some."""
+    field = "spec.learner.optimizerOffload"
+    if not spec.learner.optimizer_offload:
+        return
+    if spec.train is None:
+        yield not_supported(field, "optimizerOffload of work without a learner", "leave it out")
+    elif not keeps_states(spec.train):
+        fix = "leave it out: sgd without momentum holds nothing from step to step"
+        yield not_supported(field, "optimizerOffload of an optimizer without states", fix)
 
 
 def episodes_are_conversations_in_text(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
@@ -197,6 +210,7 @@ def check_snapshot(spec: SnapshotSpec) -> Iterator[Problem]:
 RULES = (
     runs_begin_with_what_is_there,
     standbys_are_beside_the_learner,
+    states_are_offloaded_where_there_are_any,
     episodes_are_conversations_in_text,
     snapshots_hold_the_train_state,
     sources_come_from_known_places,

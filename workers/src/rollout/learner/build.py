@@ -99,7 +99,9 @@ def build_trainer(
         recompute_activations(model)
     served = settings.lora is not None and settings.lora.served
     policy = Policy(model, DTYPES[settings.dtype], parallel, serves_adapter=served)
-    optimizer = build_optimizer(policy.masters.values(), settings.optimizer)
+    optimizer = build_optimizer(
+        policy.masters.values(), settings.optimizer, offloads=settings.optimizer_offload
+    )
     return Trainer(
         policy=policy,
         optimizer=optimizer,
@@ -118,6 +120,7 @@ def _build_critic(model_path: Path, settings: LearnerSettings, parallel: Paralle
         dtype=settings.dtype,
         seed=settings.seed,
         checkpointing=settings.activation_checkpointing,
+        offloads=settings.optimizer_offload,
     )
     return build_critic(plan, chosen, parallel)
 

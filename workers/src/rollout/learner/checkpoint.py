@@ -7,7 +7,7 @@ on another the state is the same and the numerics may differ, which the caller m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,14 @@ from typing import Any
 import msgspec
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from torch.optim import Optimizer
 
 from rollout.errors import RunFailed
 from rollout.learner.model import randomness
-from rollout.learner.model.parallel import shard_like, whole
-from rollout.learner.model.policy import Policy, local_part
+from rollout.learner.model.offload import OffloadedOptimizer
+from rollout.learner.model.parallel import local_part, shard_like, whole
+from rollout.learner.model.policy import Policy
 from rollout.learner.train_step import Trainer
 from rollout.ledger.records import ANCHOR_FORMAT
 from rollout.objects.bulk import keep_each
@@ -253,17 +255,29 @@ def load_optimizer(
     policy: Policy, optimizer: Optimizer, entries: Mapping[str, torch.Tensor]
 ) -> None:
     """Replace the optimizer's whole state by ``<parameter>/<entry>`` tensors."""
-    ordered = [p for group in optimizer.param_groups for p in group["params"]]
+    found = _by_parameter(policy, optimizer, entries)
+    if isinstance(optimizer, OffloadedOptimizer):
+        optimizer.load((parameter, states) for _, parameter, states in found)
+        return
+    state = {index: states for index, _, states in found}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _by_parameter(
+    policy: Policy, optimizer: Optimizer, entries: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[int, nn.Parameter, dict[str, torch.Tensor]]]:
+    """Each parameter that has entries, its place in the optimizer, and this rank's part of them."""
     names = {id(p): name for name, p in policy.masters.items()}
-    state: dict[int, dict[str, torch.Tensor]] = {}
+    ordered = [p for group in optimizer.param_groups for p in group["params"]]
     for index, parameter in enumerate(ordered):
         prefix = f"{names[id(parameter)]}/"
-        found = {
-            key.removeprefix(prefix): v for key, v in entries.items() if key.startswith(prefix)
+        states = {
+            key.removeprefix(prefix): shard_like(value, parameter)
+            for key, value in entries.items()
+            if key.startswith(prefix)
         }
-        if found:
-            state[index] = {key: shard_like(v, parameter) for key, v in found.items()}
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        if states:
+            yield index, parameter, states
 
 
 def _entries(policy: Policy, optimizer: Optimizer) -> list[tuple[str, torch.Tensor]]:

@@ -6,6 +6,7 @@ so what only passes through the host goes piece by piece (``host_pieces``), and 
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ from rollout.objects.bulk import PIECE_BYTES
 from rollout.weights.raw import parse_header
 from rollout.weights.safetensors import NAMES
 
+log = logging.getLogger(__name__)
+
 Told = Callable[[memoryview], object]
 """Hears of bytes as they are read."""
 
@@ -37,6 +40,22 @@ _ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")
 STAGING_BYTES = 64 << 20
 """Pinned memory that tensors pass through piece by piece."""
+PINNED_BYTES_MIN = 1 << 20
+"""Least block that is pinned in place."""
+
+
+def pin_in_place(block: torch.Tensor) -> None:
+    """Have a device copy from and to this host memory at full speed, as long as it is there; logged where it cannot.
+
+    In place, for torch's own pinned memory is rounded up to a power of two. Less than ``PINNED_BYTES_MIN`` is left as it
+    is: it shares its pages with others.
+    """
+    if block.nbytes < PINNED_BYTES_MIN:
+        return
+    runtime: Any = torch.cuda.cudart()
+    told = runtime.cudaHostRegister(block.data_ptr(), block.nbytes, 0)
+    if int(told):
+        log.warning("memory is not pinned bytes=%d cuda_error=%d", block.nbytes, int(told))
 
 
 def host_tensors(tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:

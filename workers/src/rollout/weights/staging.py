@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
 from rollout.common.machine_memory import available_memory
+from rollout.weights.host import pin_in_place
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +64,10 @@ def _lay_out(groups: Groups, block: torch.Tensor) -> dict[str, dict[str, torch.T
 
 
 def _allocate(size: int, *, pinned: bool) -> torch.Tensor:
-    """Pinned where a device copies into it: in place, for torch's own pinned memory is rounded up to a power of two."""
+    """``pinned`` where a device copies into it."""
     block = torch.empty(size, dtype=torch.uint8)
-    if pinned and size:
-        runtime: Any = torch.cuda.cudart()
-        told = runtime.cudaHostRegister(block.data_ptr(), size, 0)
-        if int(told):
-            log.warning("a copy's memory is not pinned bytes=%d cuda_error=%d", size, int(told))
+    if pinned:
+        pin_in_place(block)
     return block
 
 

@@ -15,7 +15,9 @@ from rollout_api.checks.accelerators.memory import (
     Memory,
     estimate_learner,
     estimates,
+    keeps_states,
     longest_tokens,
+    offloaded_bytes,
 )
 from rollout_api.checks.accelerators.sharing import (
     FIELD,
@@ -93,7 +95,9 @@ def advise(spec: RolloutRunSpec, facts: Facts, room: int) -> tuple[Change, ...] 
     """``nearest_changes`` for the sequences of this run; None where the model is not known, too."""
     if facts.model is None or spec.train is None:
         return None
-    return nearest_changes(spec, facts.model, longest_tokens(spec, facts), room)
+    return nearest_changes(
+        spec, facts.model, longest_tokens(spec, facts), room, host_room=_host_room(facts)
+    )
 
 
 def learner_room(spec: RolloutRunSpec, facts: Facts) -> int:
@@ -116,10 +120,27 @@ def _fits_here(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
         yield _too_large("spec.model", worst.memory, where, worst.held, advice)
     else:
         yield from _starts(spec, facts)
-    needed = () if facts.device_bytes else estimates(spec, facts)
+    yield from _host_takes(spec, facts)
+    needed = () if facts.device_bytes else estimates(_offloading(spec, asked=False), facts)
     total = sum(item.total for item in needed)
     if facts.host_bytes and total > facts.host_bytes * HEADROOM:
         yield _too_large("spec.model", facts.host_bytes, "this machine", needed, None)
+
+
+def _host_takes(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """Refuse what is offloaded from devices where this machine has no memory for it."""
+    room = _host_room(facts)
+    if facts.model is None or room is None or not facts.device_bytes:
+        return
+    needed = offloaded_here(spec, facts.model)
+    if needed > room:
+        yield Problem(
+            field="spec.learner.optimizerOffload",
+            reason="ModelDoesNotFit",
+            message=f"about {needed / GIB:.1f} GiB of optimizer states would lie in host memory, and this machine has "
+            f"{(facts.host_bytes or 0) / GIB:.1f} GiB",
+            fix="leave it out and train an adapter (model.lora), or use a machine with more memory",
+        )
 
 
 def _starts(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
@@ -191,13 +212,33 @@ class Change:
 
 
 def nearest_changes(
-    spec: RolloutRunSpec, model: ModelFacts, sequence_tokens: int, room: int
+    spec: RolloutRunSpec,
+    model: ModelFacts,
+    sequence_tokens: int,
+    room: int,
+    host_room: int | None = None,
 ) -> tuple[Change, ...] | None:
-    """The first of the known changes with which a learner fits into ``room`` bytes; () as it is, None: none does."""
+    """The first of the known changes with which a learner fits into ``room`` bytes; () as it is, None: none does.
+
+    ``host_room``: bytes of host memory for what is offloaded by all ranks; None: not known, and taken to be enough.
+    """
     for changed, changes in _candidates(spec, sequence_tokens):
+        if host_room is not None and offloaded_here(changed, model) > host_room:
+            continue
         if estimate_learner(changed, model, sequence_tokens).total <= room:
             return changes
     return None
+
+
+def offloaded_here(spec: RolloutRunSpec, model: ModelFacts) -> int:
+    """Bytes of host memory for what the ranks of one node offload."""
+    return offloaded_bytes(spec, model) * spec.learner.processes_per_node
+
+
+def _host_room(facts: Facts) -> int | None:
+    """Bytes of this machine's memory that may be planned with for what is offloaded; None where they are not known."""
+    here = facts.platform == "local" and facts.host_bytes is not None
+    return int(facts.host_bytes * HEADROOM) if here and facts.host_bytes else None
 
 
 def longest_sequence(spec: RolloutRunSpec, model: ModelFacts, room: int) -> int:
@@ -247,8 +288,10 @@ def _passes(
 
 
 def _weights(spec: RolloutRunSpec) -> Iterator[tuple[RolloutRunSpec, tuple[Change, ...]]]:
-    """As they are; then an adapter; then an adapter over a base in 4 bits."""
+    """As they are; then their optimizer's states on the host; then an adapter; then one over a base in 4 bits."""
     yield spec, ()
+    if spec.train is not None and keeps_states(spec.train) and not spec.learner.optimizer_offload:
+        yield _offloading(spec), (Change(field="learner.optimizerOffload", value="true"),)
     lora = spec.model.lora
     rank = Change(field="model.lora.rank", value=str((lora or Lora()).rank))
     asked = () if lora else (rank,)
@@ -267,6 +310,11 @@ def _recomputes(spec: RolloutRunSpec) -> bool:
 def _train(spec: RolloutRunSpec, **changes: object) -> RolloutRunSpec:
     assert spec.train is not None
     return spec.model_copy(update={"train": spec.train.model_copy(update=changes)})
+
+
+def _offloading(spec: RolloutRunSpec, *, asked: bool = True) -> RolloutRunSpec:
+    learner = spec.learner.model_copy(update={"optimizer_offload": asked})
+    return spec.model_copy(update={"learner": learner})
 
 
 def _lora(spec: RolloutRunSpec, lora: Lora) -> RolloutRunSpec:

@@ -13,10 +13,13 @@ from rollout_api.checks.facts import Facts, ModelFacts
 from rollout_api.checks.training.batch import samples_per_step
 from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_api.v1alpha1.training.optimizer import Optimizer
+from rollout_api.v1alpha1.training.train import Train
 
 GIB = 1024**3
 HEADROOM = 0.92
 """Share of a device that a run may plan with; the rest is fragmentation and libraries."""
+PIECE_NUMBERS = 1 << 25
+"""Numbers whose optimizer states lie on a device at a time, where these are offloaded: 256 MiB of adamw's."""
 KV_SEQUENCES = 16
 """Of an engine that are planned with."""
 SERVICE_ENGINES_MAX = 2
@@ -61,7 +64,7 @@ def estimate_learner(
             ("weights", _held(spec, model, width) // shards),
             ("master weights", master // shards),
             ("gradients", trained * 4 // shards),
-            ("optimizer", trained * moments // shards),
+            ("optimizer", _states_there(spec, trained * moments // shards, moments)),
             ("reference", reference // shards),
             ("critic", _critic(spec, model, width) // shards),
             ("teacher", _teacher(spec, model, width)),
@@ -70,6 +73,30 @@ def estimate_learner(
             ("staging", trained * width // shards),
         ),
     )
+
+
+def offloaded_bytes(spec: RolloutRunSpec, model: ModelFacts) -> int:
+    """Bytes of a rank's optimizer states that lie in host memory; 0 where they lie on the device."""
+    if spec.train is None or not spec.learner.optimizer_offload:
+        return 0
+    shards = spec.learner.num_processes if spec.learner.strategy.fsdp else 1
+    own = _trained(spec, model) * _moments(spec.train.optimizer)
+    ppo = spec.train.algorithm.ppo
+    critic = model.num_parameters * _moments(ppo.critic.optimizer) if ppo else 0
+    return (own + critic) // shards
+
+
+def keeps_states(train: Train) -> bool:
+    """Whether the optimizer of the policy, or of a critic, holds anything from step to step."""
+    critic = train.algorithm.ppo.critic.optimizer if train.algorithm.ppo else None
+    return bool(_moments(train.optimizer) or (critic and _moments(critic)))
+
+
+def _states_there(spec: RolloutRunSpec, states: int, moments: int) -> int:
+    """Bytes of optimizer states that a device holds: all, or the largest piece of those that lie on the host."""
+    if not spec.learner.optimizer_offload:
+        return states
+    return min(states, PIECE_NUMBERS * moments)
 
 
 def _pass(spec: RolloutRunSpec, model: ModelFacts, tokens: int) -> Activations:
@@ -165,7 +192,7 @@ def _critic(spec: RolloutRunSpec, model: ModelFacts, width: int) -> int:
     ppo = spec.train.algorithm.ppo if spec.train else None
     if ppo is None:
         return 0
-    moments = _moments(ppo.critic.optimizer)
+    moments = 0 if spec.learner.optimizer_offload else _moments(ppo.critic.optimizer)
     return model.num_parameters * (width + (4 if width == 2 else 0) + 4 + moments)
 
 

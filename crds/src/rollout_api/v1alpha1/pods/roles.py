@@ -202,6 +202,10 @@ class Learner(PodSettings):
     sequence_parallel: int = filled(1, ge=1, le=64)
     """Ranks that share each sequence (Ulysses): every rank computes a part of its tokens, and in attention a part of the heads, so that longer ones
     fit. Divides the ranks, and the model's heads of queries and of keys. 1: a rank computes whole sequences."""
+    optimizer_offload: bool = filled(default=False)
+    """Hold the optimizer's states (8 bytes a trained number with adamw) in host memory, and on the device only the piece that a step is computing
+    (256 MiB at most): less device memory for a copy of the states there and back in each update. No number changes; a run may go on with it or
+    without. Unproven on devices."""
     standby: bool = filled(default=False)
     """A second learner beside the first: it holds the state of the last committed step, and takes the first one's place when
     a rank of it is lost. It needs the same memory, and computes each step again. One machine without accelerators only:

@@ -60,6 +60,8 @@ class LearnerSettings:
     """blake3 of the canonical resolved spec; the root of the hash chain."""
     lora: LoraSettings | None = None
     """The adapter that is trained; None: all parameters."""
+    optimizer_offload: bool = False
+    """Optimizer states lie in host memory between steps, a critic's too; changes no number."""
 
     @property
     def num_epochs(self) -> int:

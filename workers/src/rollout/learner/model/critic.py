@@ -107,12 +107,13 @@ class Critic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticPlan:
-    """How a critic is made: from which folder, in which number format, by which seed."""
+    """How a critic is made: from which folder, in which number format, by which seed, its optimizer's states where."""
 
     path: Path
     dtype: str
     seed: int
     checkpointing: bool
+    offloads: bool
 
 
 def build_critic(plan: CriticPlan, settings: CriticSettings, parallel: Parallel) -> Critic:
@@ -121,5 +122,5 @@ def build_critic(plan: CriticPlan, settings: CriticSettings, parallel: Parallel)
     if plan.checkpointing:
         recompute_activations(model)
     held = Policy(model, DTYPES[plan.dtype], parallel)
-    optimizer = build_optimizer(held.masters.values(), settings.optimizer)
+    optimizer = build_optimizer(held.masters.values(), settings.optimizer, offloads=plan.offloads)
     return Critic(held=held, optimizer=optimizer, settings=settings)

@@ -12,10 +12,21 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from rollout.learner.config.optimizer import OptimizerSettings, ScheduleSettings
+from rollout.learner.model.offload import OffloadedOptimizer
 
 
-def build_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
-    """An optimizer over the fp32 masters. Vectors (norms, biases) are never decayed."""
+def build_optimizer(
+    parameters: Iterable[nn.Parameter], settings: OptimizerSettings, *, offloads: bool = False
+) -> Optimizer:
+    """An optimizer over the fp32 masters. Vectors (norms, biases) are never decayed.
+
+    ``offloads``: its states lie in host memory.
+    """
+    found = _build(parameters, settings)
+    return OffloadedOptimizer(found) if offloads else found
+
+
+def _build(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> Optimizer:
     known = list(parameters)
     groups = [
         {"params": [p for p in known if p.ndim >= 2], "weight_decay": settings.weight_decay},

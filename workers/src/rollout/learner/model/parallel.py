@@ -192,10 +192,24 @@ def shard(
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The full tensor of a shard (a collective: call on every rank); anything else as it is."""
+    """The full tensor of a shard (a collective: call on every rank); anything else as it is.
+
+    A shard that lies on the host goes to the device first, where the ranks meet.
+    """
     from torch.distributed.tensor import DTensor
 
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    there = tensor.to(tensor.device_mesh.device_type)
+    assert isinstance(there, DTensor)
+    return there.full_tensor()
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of it."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(full: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from rollout.errors import SpecError
 from rollout.learner.forward.packed_rows import is_packed, prepare_model
 from rollout.learner.forward.sequence_parallel.slices import FIELD, SequenceGroup, share_sequences
 from rollout.learner.model.adapter import adapter_tensors, merged_weights
-from rollout.learner.model.parallel import Parallel, shard, shard_like, whole
+from rollout.learner.model.parallel import Parallel, local_part, shard, shard_like, whole
 from rollout.models.scoring import is_scorer
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
@@ -290,10 +290,3 @@ def _send_gradients(model: nn.Module, masters: Mapping[str, nn.Parameter]) -> No
 
     for name, parameter in model.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda p, name=name: send(name, p))
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of it."""
-    from torch.distributed.tensor import DTensor
-
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -60,6 +60,7 @@ def build_settings(config: WorkerConfig) -> LearnerSettings:
         seed=spec.seed,
         spec_digest=config.spec_digest,
         lora=build_lora(config),
+        optimizer_offload=spec.learner.optimizer_offload,
     )
 
 

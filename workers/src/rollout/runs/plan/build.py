@@ -34,7 +34,7 @@ from rollout_api.checks.accelerators.fitting import (
     longest_sequence,
     recomputing,
 )
-from rollout_api.checks.accelerators.memory import estimates, mirror_bytes
+from rollout_api.checks.accelerators.memory import estimates, mirror_bytes, offloaded_bytes
 from rollout_api.checks.facts import DataFacts, Facts, ModelFacts
 from rollout_api.problems import Severity
 from rollout_api.v1alpha1.run import RolloutRunSpec
@@ -117,6 +117,8 @@ def _plan_run(document: Document, there: Hardware, *, offline: bool) -> PlannedR
     if "actor" in memory and facts.model:
         memory["actor"]["mirror (host)"] = mirror_bytes(computed, facts.model)
         memory["learner"]["last version (host)"] = mirror_bytes(computed, facts.model)
+    if facts.model and (on_host := offloaded_bytes(computed, facts.model)):
+        memory["learner"]["optimizer (host)"] = on_host
     filled = presets.resolve(document_spec(document)).filled
     return PlannedRun(
         name=prepared.name,

@@ -66,6 +66,7 @@ def require_room(spec: RolloutRunSpec, model: Path, prompt_tokens_max: int | Non
         model=model_facts(read_shape(model)),
         data=DataFacts(prompt_tokens_max=prompt_tokens_max),
         device_bytes=devices,
+        host_bytes=host_bytes(),
     )
     for problem in model_fits(spec, facts):
         raise SpecError(f"{problem.field}: {problem.message}; {problem.fix}")
