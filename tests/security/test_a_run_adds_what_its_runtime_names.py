@@ -24,7 +24,10 @@ LISTS = {
     "annotations": ["note", "team.example/"],
     "labels": ["cost-centre", "team.example/"],
     "images": ["registry.example:5000/team/", "ghcr.example/one", f"ghcr.example/two:1{DIGEST}"],
-    "storage": ["s3://shared/$(namespace)/", "s3://exact/runs", "https://s3.example:9000"],
+    "storage": [
+        *("s3://shared/$(namespace)/", "s3://exact/runs", "https://s3.example:9000"),
+        *("https://data.example/team/", "gs://shared/$(namespace)/"),
+    ],
     "wheels": ["https://wheels.example/team/", "s3://shared/$(namespace)/", "file:///wheels/a.whl"],
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "priorityClasses": ["research"],
@@ -67,6 +70,26 @@ def storage(uri):
     return {"storage": {"uri": uri}}
 
 
+def model(uri):
+    return {"model": {"uri": uri}}
+
+
+def judge_by(uri):
+    reward = {"name": "judged", "model": {"uri": uri}}
+    return {"train": {**SPEC["train"], "rewards": [reward]}}
+
+
+def rows(uri):
+    digest = {"digest": f"blake3:{'a' * 64}"}
+    data = {"jsonl": {"uri": uri, **digest}}
+    return {"train": {"algorithm": {"sft": {}}, "maxSteps": 1, "data": data}}
+
+
+def asked(uri):
+    suite = {"data": {"jsonl": {"uri": uri}}}
+    return {"evaluations": [{"name": "held-out", "suite": suite}]}
+
+
 def pods(**settings):
     return {"learner": settings}
 
@@ -102,6 +125,12 @@ FINE = [
     wheel("s3://shared/mine/a.whl"),
     wheel("file:///wheels/a.whl"),
     pages("docs.python.org", "api.example:8443"),
+    model("s3://shared/mine/models/tiny"),
+    model("gs://shared/mine/tiny"),
+    judge_by("s3://shared/mine/judge"),
+    rows("s3://shared/mine/rows.jsonl"),
+    rows("https://data.example/team/rows.jsonl.zst"),
+    asked("s3://shared/mine/asked.jsonl"),
 ]
 
 
@@ -190,6 +219,16 @@ WHEELS = [
     "file:///etc/passwd",
     "a.whl",
 ]
+FAR = [one for one in PLACES if one[:2].lower() == "s3"]
+WEB = [
+    "https://data.example/other/rows.jsonl",
+    "https://data.example/team/../other/rows.jsonl",
+    "https://data.example/team/rows.jsonl?of=another",
+    "https://data.example@stranger.example/team/rows.jsonl",
+    "https://data.example:8443/team/rows.jsonl",
+    "https://169.254.169.254/latest/meta-data",
+    "https://kubernetes.default.svc/api",
+]
 SYSTEM = ["system-cluster-critical", "system-node-critical", "research-high", "researc"]
 
 
@@ -205,6 +244,10 @@ SYSTEM = ["system-cluster-critical", "system-node-critical", "research-high", "r
         *((harbor(one), "environment.python.parameters[1].value") for one in IMAGES),
         *((storage(one), "storage.uri") for one in PLACES),
         *((wheel(one), "code.wheel.uri") for one in (*WHEELS, *PLACES)),
+        *((model(one), "spec.model.uri") for one in FAR),
+        *((judge_by(one), "rewards[0].model.uri") for one in FAR),
+        *((rows(one), "data.jsonl.uri") for one in (*FAR, *WEB)),
+        *((asked(one), "suite.data.jsonl.uri") for one in (*FAR, *WEB)),
         ({"storage": {"uri": "s3://exact/runs", "endpoint": "https://evil"}}, "storage.endpoint"),
         ({"storage": {"endpoint": "http://169.254.169.254"}}, "storage.endpoint"),
     ],

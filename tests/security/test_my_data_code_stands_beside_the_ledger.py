@@ -120,6 +120,8 @@ def test_my_code_has_a_user_of_its_own_and_no_credentials(spec, runtime):
     assert "/var/lib/rollout" not in mounted(rows)
     assert variables(rows) >= {"MY_PLACE", "MY_DATABASE_URL", "HF_TOKEN"}
     assert not variables(rows) & {"PLATFORM_KEY", "ROLLOUT_LEDGER_DSN"}
+    placed = {one["name"]: one.get("value") for one in rows["env"]}["ROLLOUT_PLACED_FILES"]
+    assert placed.startswith("/var/cache/rollout") and placed.endswith("/fetched")
 
 
 def test_it_sees_what_it_reads_and_writes_what_is_its_own():

@@ -68,6 +68,8 @@ class ResolvedRun(ApiModel):
     """Local folders of further models, by role (`reference`, `critic`, `reward/<name>`)."""
     model_digests: dict[str, Digest] = Field(default_factory=dict)
     """Digest of each further model's files, by role."""
+    packed_models: dict[str, Digest] = Field(default_factory=dict)
+    """Objects of the run's own store that hold models which the coordinator's pod has fetched from buckets, by role; empty for the policy's. The other pods take them there."""
     code_digest: Digest | None = None
     """Digest of the user's wheel. Unset: the code is no wheel."""
     data_digests: dict[str, str] = Field(default_factory=dict)

@@ -1,24 +1,40 @@
 """What other runs and users have put into a bucket: a packed model, a wheel."""
 
 import zipfile
+from pathlib import Path
 
 import objects_kit as kit
 import pytest
 from blake3 import blake3
 
+from rollout.data.files import find_files
 from rollout.errors import ModelNotFound, SpecError
+from rollout.models.fetched import root_of
+from rollout.models.files import digest_model
 from rollout.models.packed import PackedModel, pack
-from rollout.runs.model_transfer import bring_models, take_models
+from rollout.runs.model_transfer import (
+    POLICY,
+    bring_models,
+    fetch_far,
+    find_brought,
+    take_models,
+)
 from rollout.runs.wheels import place_wheel
 from rollout_api.v1alpha1.storage import CodeWheel, Storage
-from rollout_api.worker import Layout, RunIdentity, WorkerOrder
+from rollout_api.worker import (
+    Layout,
+    ResolvedRun,
+    RunIdentity,
+    WorkerConfig,
+    WorkerOrder,
+)
 
 
-def build_order(folder, uri, endpoint, bucket):
+def build_order(folder, uri, endpoint, bucket, rows="rows.jsonl"):
     spec = {
         "model": {"uri": uri},
         "storage": {"uri": f"s3://{bucket}/runs", "endpoint": endpoint},
-        "train": {"algorithm": {"sft": {}}, "data": {"jsonl": {"uri": "rows.jsonl"}}},
+        "train": {"algorithm": {"sft": {}}, "data": {"jsonl": {"uri": rows}}},
     }
     layout = Layout(
         run_dir=str(folder),
@@ -73,3 +89,63 @@ def test_a_wheel_lies_where_its_uri_says(s3_endpoint, bucket, tmp_path):
     assert (tmp_path / "code" / "mine.py").read_text() == "X = 1"
     with pytest.raises(SpecError, match="there is no s3://"):
         place_wheel(CodeWheel(uri=f"{uri}.gone"), tmp_path / "code", storage)
+
+
+@pytest.fixture
+def far(s3_endpoint, bucket):
+    """A model's folder and a file of rows, which are no run's."""
+    client = kit.s3_client(s3_endpoint)
+    files = {"models/tiny/config.json": b"{}", "models/tiny/model.safetensors": b"\x01" * 5000}
+    for key, data in {**files, "data/rows.jsonl": b'{"a": 1}\n'}.items():
+        client.put_object(Bucket=bucket, Key=key, Body=data)
+    return f"s3://{bucket}/models/tiny", f"s3://{bucket}/data/rows.jsonl"
+
+
+def test_the_coordinator_fetches_a_model_and_the_others_take_it_of_the_run(
+    s3_endpoint, bucket, far, tmp_path, monkeypatch
+):
+    model, rows = far
+    monkeypatch.setenv("ROLLOUT_CACHE", str(tmp_path / "coordinator" / "cache"))
+    order = build_order(tmp_path / "coordinator", model, s3_endpoint, bucket, rows)
+    packed = fetch_far(order)
+    assert list(packed) == [POLICY]
+    assert fetch_far(order) == packed, "killed and come back it finds the same"
+    [copy] = (tmp_path / "coordinator" / "cache" / "fetched" / "models").iterdir()
+
+    kit.s3_client(s3_endpoint).delete_object(Bucket=bucket, Key="models/tiny/config.json")
+    monkeypatch.setenv("ROLLOUT_CACHE", str(tmp_path / "learner" / "cache"))
+    order = build_order(tmp_path / "learner", model, s3_endpoint, bucket, rows)
+    taken = take_models(order, "learner", packed)
+    assert digest_model(Path(taken[POLICY])) == digest_model(copy)
+    assert taken[POLICY].startswith(str(tmp_path / "learner" / "cache"))
+
+
+def test_what_was_given_to_the_others_is_kept(s3_endpoint, bucket, far, tmp_path):
+    order = build_order(tmp_path, far[0], s3_endpoint, bucket)
+    digest = f"blake3:{'a' * 64}"
+    resolved = ResolvedRun(
+        model_path="/m", model_digest=digest, dtype="Float32", prompt_tokens_max=1
+    ).model_copy(update={"packed_models": {POLICY: digest}})
+    given = {name: getattr(order, name) for name in WorkerOrder.model_fields}
+    config = WorkerConfig(**given, spec_digest=digest, resolved=resolved)
+    assert find_brought(config) == {digest}
+
+
+def test_the_container_beside_the_coordinators_reads_the_copies(
+    s3_endpoint, bucket, far, tmp_path, monkeypatch
+):
+    model, rows = far
+    cache = tmp_path / "coordinator" / "cache"
+    monkeypatch.setenv("ROLLOUT_CACHE", str(cache))
+    fetch_far(build_order(tmp_path, model, s3_endpoint, bucket, rows))
+    monkeypatch.setenv("ROLLOUT_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("ROLLOUT_PLACED_FILES", str(root_of(cache)))
+    [path] = find_files(rows, tmp_path, tmp_path / "own")
+    assert path.read_bytes() == b'{"a": 1}\n'
+    assert path.stat().st_mode & 0o044 == 0o044
+
+
+def test_a_model_that_is_nowhere_is_named_with_its_field(s3_endpoint, bucket, tmp_path):
+    order = build_order(tmp_path, f"s3://{bucket}/models/none", s3_endpoint, bucket)
+    with pytest.raises(ModelNotFound, match=r"spec.model.uri"):
+        fetch_far(order)

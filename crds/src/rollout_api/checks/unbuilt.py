@@ -23,10 +23,10 @@ from rollout_api.v1alpha1.snapshot import SnapshotSpec
 from rollout_api.v1alpha1.storage import SnapshotObject
 
 _FETCHED = frozenset({"s3", "gs"})
-"""Copied to one machine before a run starts; the credentials of pods may reach what their namespace may not."""
+"""Copied before a run starts; in a cluster by the coordinator's pod, from what the runtime's lists name."""
 _STORES = frozenset({*_FETCHED, "pvc"})
-_DATA_SCHEMES = frozenset({"", "file", "hf"})
 _WEB = "https"
+_DATA_SCHEMES = frozenset({"", "file", "hf", *_FETCHED, _WEB})
 SHOWN_MAX = 200
 
 
@@ -111,15 +111,15 @@ def snapshots_hold_the_train_state(spec: RolloutRunSpec, _: Facts) -> Iterator[P
 def sources_come_from_known_places(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
     """Models, rows and parameters, wherever the spec names them.
 
-    In a cluster, objects of other runs are taken by ``fromRun`` only, and data are read from folders and from the hub;
-    one machine fetches both from buckets. Nothing reads ConfigMaps and Secrets as parameters.
+    Both are fetched from buckets, rows from the web, too; the model of a training service in a cluster is not. Nothing
+    reads ConfigMaps and Secrets as parameters.
     """
-    fetches = facts.platform != "cluster"
+    fetches = facts.platform != "cluster" or spec.serve is None
     for path, model in models_within(spec, "spec"):
         if isinstance(model, ModelSource):
             yield from _model_from(model, path, fetches=fetches)
         elif isinstance(model, Jsonl):
-            yield from _rows_from(model, path, fetches=fetches)
+            yield from _rows_from(model, path)
         elif getattr(model, "parameters_from", ()):
             yield not_supported(
                 f"{path}.parametersFrom",
@@ -138,16 +138,16 @@ def _model_from(model: ModelSource, path: str, *, fetches: bool) -> Iterator[Pro
         )
 
 
-def _rows_from(data: Jsonl, path: str, *, fetches: bool) -> Iterator[Problem]:
+def _rows_from(data: Jsonl, path: str) -> Iterator[Problem]:
     scheme = urlsplit(data.uri).scheme
-    if fetches and scheme == _WEB and data.digest is None:
+    if scheme == _WEB and data.digest is None:
         yield Problem(
             field=f"{path}.digest",
             reason="MissingField",
             message=f"{data.uri.partition('?')[0]} may be another file tomorrow",
             fix="write the data's digest, as rollout plan --json prints it for the same file on this machine",
         )
-    elif scheme not in _DATA_SCHEMES and not (fetches and scheme in {*_FETCHED, _WEB}):
+    elif scheme not in _DATA_SCHEMES:
         yield not_supported(
             f"{path}.uri",
             f"data at {scheme}://",

@@ -149,7 +149,7 @@ class ModelSource(OneOf):
     members: ClassVar[tuple[str, ...]] = ("uri", "from_run")
 
     uri: Uri | None = None
-    """`hf://owner/name`, `file://`, `rollout://` (a model built locally), or a folder at `s3://` or `gs://`, which one machine fetches and a cluster refuses."""
+    """`hf://owner/name`, `file://`, `rollout://` (a model built locally), or a folder at `s3://` or `gs://`, which is fetched; in a cluster by the coordinator's pod, from places that the runtime's `allowed.storage` names."""
     from_run: FromRun | None = None
     """Weights of another run's snapshot."""
     revision: Name | None = None

@@ -40,7 +40,7 @@ class Jsonl(FieldMapping):
     """One JSON object a line; plain, gzip or zstd by its suffix, or the rows of a `.parquet` file."""
 
     uri: Uri
-    """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. One file at `s3://`, `gs://` or `https://` (with a digest) is fetched by one machine and refused by a cluster."""
+    """File, folder or glob: `file://`, `hf://`, or a path beside the manifest. One file at `s3://`, `gs://` or `https://` (with a digest) is fetched; in a cluster by the coordinator's pod, from places that the runtime's `allowed.storage` names."""
     digest: Digest | None = None
     """Expected identity of the data. Unset: resolved at plan time and recorded."""
 

@@ -1,7 +1,7 @@
 """Makes a pod's ``worker.json``: ``python -m rollout.entrypoints.prepare ROLE --order O``; then ends.
 
-The coordinator's pod looks at model and data. The others take what it has found, and check that the
-model's files here are the same ones. The look is a child's, which may run the author's code and load torch to build a model.
+The coordinator's pod looks at model and data, which it has fetched where they lie in a bucket. The others take what it has
+found, and check that the model's files here are the same ones. The look is a child's, which may run the author's code and load torch to build a model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rollout.pods.orders import config_path, read_order
 from rollout.pods.placing import read_refusal
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Role
-from rollout.runs.model_transfer import POLICY, bring_models, take_models
+from rollout.runs.model_transfer import POLICY, bring_models, fetch_far, take_models
 from rollout.runs.plan.servers import list_servers
 from rollout.runs.resolve import ModelFacts, Resolution, ResolveRequest, believe
 from rollout.runs.wheels import place_wheel
@@ -82,6 +82,7 @@ def place_code(order: WorkerOrder, role: Role) -> tuple[WorkerOrder, str | None]
 def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig:
     """Resolve model and data here. Raises SpecError, DataError or StoreError."""
     spec = order.spec
+    packed = fetch_far(order)
     brought = bring_models(order)
     request = ResolveRequest(
         spec=spec.model_dump(mode="json", exclude_none=True),
@@ -93,7 +94,8 @@ def resolve_locally(order: WorkerOrder, code: str | None = None) -> WorkerConfig
     config = complete(
         order, look_apart(request, order), choose_dtype(spec, accelerated=accelerated)
     )
-    resolved = config.resolved.model_copy(update={"code_digest": code})
+    found = {"code_digest": code, "packed_models": packed}
+    resolved = config.resolved.model_copy(update=found)
     return config.model_copy(update={"resolved": resolved})
 
 
@@ -182,7 +184,7 @@ def find_models(order: WorkerOrder, role: Role, resolved: ResolvedRun) -> dict[s
 
     Raises SpecError and StoreError.
     """
-    taken = take_models(order, role)
+    taken = take_models(order, role, resolved.packed_models)
     wanted = [(POLICY, "spec.model", order.spec.model, resolved.model_digest)]
     wanted += [
         (one.role, one.field, one.source, resolved.model_digests[one.role])

@@ -7,6 +7,7 @@ credentials; ``rollout.runs.fetching`` makes the copies. A copy is named by its 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ BUCKETS = frozenset({"s3", "gs"})
 FETCHED = frozenset({*BUCKETS, "https"})
 """Schemes of places that are not read where they lie."""
 POINTER_BYTES_MAX = 1 << 16
+PLACED_VARIABLE = "ROLLOUT_PLACED_FILES"
+"""The folder of all copies where another container of the pod has made them, and this process only reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +44,23 @@ def root_of(cache_dir: Path) -> Path:
 
 def pointer_of(uri: str, cache_dir: Path) -> Path:
     """The file that says which copy is the newest of a URI."""
-    return root_of(cache_dir) / "places" / f"{blake3(uri.encode()).hexdigest()}.json"
+    return root_of(cache_dir) / _pointer(uri)
+
+
+def _pointer(uri: str) -> Path:
+    return Path("places") / f"{blake3(uri.encode()).hexdigest()}.json"
 
 
 def find_fetched(uri: str, cache_dir: Path) -> Fetched | None:
     """The newest copy; None where there is none."""
+    given = os.environ.get(PLACED_VARIABLE)
+    root = Path(given) if given else root_of(cache_dir)
     try:
-        with pointer_of(uri, cache_dir).open("rb") as file:
+        with (root / _pointer(uri)).open("rb") as file:
             found = json.loads(file.read(POINTER_BYTES_MAX))
-        path = root_of(cache_dir) / str(found["path"])
+        path = root / str(found["path"])
         copy = Fetched(uri=uri, tag=str(found["tag"]), digest=str(found["digest"]), path=path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    inside = path.resolve().is_relative_to(root_of(cache_dir).resolve())
+    inside = path.resolve().is_relative_to(root.resolve())
     return copy if inside and path.exists() else None

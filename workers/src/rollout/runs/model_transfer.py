@@ -1,7 +1,8 @@
 """Models that go from run to run in a cluster: packed where a run ends, unpacked in every pod of the next one.
 
 A packed model lies in a bucket, which every pod reaches, or in the volume of the run that made it. Only the
-coordinator has that volume; it copies the model into its own run's store, and the other pods take it there.
+coordinator has that volume; it copies the model into its own run's store, and the other pods take it there. So they do
+with a model that a manifest names in a bucket: its place is the coordinator's alone to read.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from tempfile import TemporaryDirectory
 
 from rollout.coordinator.context import Packer
 from rollout.errors import ModelNotFound, ObjectMissing, SpecError
+from rollout.models.fetched import find_fetched, is_fetched
 from rollout.models.files import build_cached, default_cache_dir
 from rollout.models.packed import CLAIM, PackedModel, is_unpacked, pack, parse_packed, unpack
 from rollout.models.roles import further_models
 from rollout.objects.opening import Role, open_place, open_store
 from rollout.objects.reading import ObjectFiles
+from rollout.runs.fetching.sources import fetch_sources
 from rollout.runs.pipeline import materialise_model
 from rollout.seams import ObjectSource, ObjectStore
 from rollout.types import WeightVersion
@@ -28,6 +31,8 @@ from rollout_api.v1alpha1.storage import Storage
 from rollout_api.worker import WorkerConfig, WorkerOrder
 
 PACKED_SIZE_MAX = "8Ti"
+OWN = "own://run"
+"""Stands for the run's own store."""
 POLICY = ""
 """The role of the model that is trained."""
 
@@ -63,24 +68,59 @@ def bring_models(order: WorkerOrder) -> dict[str, str]:
     return found
 
 
-def find_brought(order: WorkerOrder) -> frozenset[str]:
-    """The objects that ``bring_models`` may have put into this run's own store."""
-    return frozenset(packed.digest for packed in _named(order).values())
+def fetch_far(order: WorkerOrder) -> dict[str, str]:
+    """Copy models and data of buckets and of the web into the coordinator's pod, and give the models to the others.
+
+    Returns the objects of the run's own store that hold them, by role. Raises ModelNotFound and DataNotFound with the
+    field; SpecError, StoreError and PlaceUnreachable.
+    """
+    named, uris = _named(order), _uris(order)
+    fetch_sources(order.spec, besides={str(uris[role]) for role in named})
+    far = {role: str(uri) for role, uri in uris.items() if is_fetched(uri or "")}
+    copies = {role: _copy_of(uri) for role, uri in far.items() if role not in named}
+    if not copies:
+        return {}
+    own = open_store(order, "coordinator")
+    return {role: own.put_parts(pack(folder)) for role, folder in copies.items()}
 
 
-def take_models(order: WorkerOrder, role: Role) -> dict[str, str]:
-    """The same in another pod. Raises StoreError, SpecError, ModelNotFound."""
-    return {
-        name: str(unfold(partial(_fetch, _reach(order, role, packed), packed), packed))
-        for name, packed in _named(order).items()
+def _copy_of(uri: str) -> Path:
+    copy = find_fetched(uri, default_cache_dir())
+    assert copy is not None
+    return copy.path
+
+
+def find_brought(config: WorkerConfig) -> frozenset[str]:
+    """The objects that ``bring_models`` and ``fetch_far`` may have put into this run's own store."""
+    named = {packed.digest for packed in _named(config).values()}
+    return frozenset({*named, *config.resolved.packed_models.values()})
+
+
+def take_models(
+    order: WorkerOrder, role: Role, packed_models: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The same in another pod; ``packed_models`` are what ``fetch_far`` returned. Raises StoreError, SpecError, ModelNotFound."""
+    own = {
+        name: PackedModel(place=OWN, digest=digest)
+        for name, digest in (packed_models or {}).items()
     }
+    return {
+        name: str(unfold(partial(_take, order, role, packed), packed))
+        for name, packed in {**_named(order), **own}.items()
+    }
+
+
+def _take(order: WorkerOrder, role: Role, packed: PackedModel) -> Path:
+    return _fetch(_reach(order, role, packed), packed)
+
+
+def _uris(order: WorkerOrder) -> Mapping[str, str | None]:
+    uris = {one.role: one.source.uri for one in further_models(order.spec)}
+    return {POLICY: order.spec.model.uri, **uris}
 
 
 def _named(order: WorkerOrder) -> Mapping[str, PackedModel]:
-    uris = {one.role: one.source.uri for one in further_models(order.spec)}
-    found = {
-        role: parse_packed(uri) for role, uri in {POLICY: order.spec.model.uri, **uris}.items()
-    }
+    found = {role: parse_packed(uri) for role, uri in _uris(order).items()}
     return {role: packed for role, packed in found.items() if packed is not None}
 
 
@@ -112,7 +152,7 @@ def _claimed(order: WorkerOrder, packed: PackedModel) -> ObjectSource:
 
 
 def _reach(order: WorkerOrder, role: Role, packed: PackedModel) -> ObjectSource:
-    if packed.place.startswith(CLAIM):
+    if packed.place == OWN or packed.place.startswith(CLAIM):
         return open_store(order, role)
     root, _, uid = packed.place.rpartition("/")
     own = order.spec.storage or Storage()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -15,7 +16,8 @@ from rollout_api.checks.environment.agents import find_parameter, plays_harbor
 from rollout_api.checks.within import models_within
 from rollout_api.places import NAMESPACE, named_for, namespace_place
 from rollout_api.problems import Problem
-from rollout_api.v1alpha1.data import Data, Output
+from rollout_api.v1alpha1.common import ModelSource
+from rollout_api.v1alpha1.data import Data, Jsonl, Output
 from rollout_api.v1alpha1.environment import Agent, HttpAccess, PluginContainer, PythonClass
 from rollout_api.v1alpha1.inference.endpoint import EndpointSpec, ServedVllm
 from rollout_api.v1alpha1.pods.allowed import Allowed, AllowedNamespaces
@@ -31,6 +33,8 @@ _IMAGE = re.compile(
     r"(?P<repository>(?:[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/)?"
     rf"{_PART}(?:/{_PART})*)(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?P<digest>@sha256:[0-9a-f]{{64}})?"
 )
+_FAR = frozenset({"s3", "gs", "https"})
+"""Where models and rows lie that the coordinator's pod fetches, by its own identity."""
 _PLACE = re.compile(r"[a-z0-9]+://[A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~=+-]+)*/?")
 
 
@@ -95,6 +99,9 @@ def _judge(model: BaseModel, path: str, lists: Allowed, namespace: str | None) -
     match model:
         case PodSettings():
             yield from _pods(model, path, lists)
+        case ModelSource() | Jsonl():
+            if urlsplit(model.uri or "").scheme in _FAR:
+                yield from _place(model.uri or "", f"{path}.uri", "storage", lists, namespace)
         case CodeWheel() | Output():
             field = "wheels" if isinstance(model, CodeWheel) else "storage"
             yield from _place(model.uri, f"{path}.uri", field, lists, namespace)

@@ -24,7 +24,7 @@ MODELS = "models"
 CACHE_VOLUME = "cache"
 """The volume of the model cache."""
 
-TEMPLATE_VERSION = "8"
+TEMPLATE_VERSION = "9"
 """Raised with every change of what is rendered; live run attempts keep what they have."""
 
 

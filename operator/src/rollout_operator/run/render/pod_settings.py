@@ -81,6 +81,10 @@ def build_rows_env(inputs: Inputs) -> list[Manifest]:
         "USER": {"name": "USER", "value": "rollout"},
         "ROLLOUT_CACHE": {"name": "ROLLOUT_CACHE", "value": "/tmp/rollout"},  # noqa: S108
         "HF_HOME": {"name": "HF_HOME", "value": "/tmp/huggingface"},  # noqa: S108
+        "ROLLOUT_PLACED_FILES": {
+            "name": "ROLLOUT_PLACED_FILES",
+            "value": f"{inputs.cache_root}/fetched",
+        },
     }
     plain = [item for item in inputs.template("coordinator").env if item.secret is None]
     given = [item for item in inputs.spec.env if item.goes_to("Coordinator")]

@@ -5,6 +5,7 @@ Light: the libraries that fetching takes are loaded where there is something to 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from rollout.models.fetched import is_fetched
@@ -24,13 +25,16 @@ def find_far(spec: RolloutRunSpec) -> dict[str, ModelSource | Jsonl]:
     }
 
 
-def fetch_sources(spec: RolloutRunSpec, cache_dir: Path | None = None) -> None:
-    """Copy every model and data file of the spec that lies in a bucket or on the web.
+def fetch_sources(
+    spec: RolloutRunSpec, cache_dir: Path | None = None, *, besides: Collection[str] = ()
+) -> None:
+    """Copy every model and data file of the spec that lies in a bucket or on the web, ``besides`` URIs that others bring.
 
     Raises ModelNotFound and DataNotFound with the field; SpecError, StoreError and PlaceUnreachable.
     """
     cache = cache_dir or default_cache_dir()
-    for field, model in find_far(spec).items():
+    found = {field: one for field, one in find_far(spec).items() if one.uri not in besides}
+    for field, model in found.items():
         from rollout.runs.fetching.copies import fetch_data_file, fetch_model_folder
 
         if isinstance(model, Jsonl):
