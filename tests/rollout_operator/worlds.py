@@ -14,7 +14,7 @@ from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_operator.cache.children import Child, Ended, Node, Pod, Workload
 from rollout_operator.controller.times import render_time
 from rollout_operator.run.attempt import Record, ScaleState, render_record
-from rollout_operator.run.plan.attempts import current_attempt
+from rollout_operator.run.plan.attempts import current_attempt, misses_record
 from rollout_operator.run.plan.model import ROLES, Blocked, MadeSnapshot, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.plan.preconditions.checks import filled_by_presets, resolve_spec
@@ -85,6 +85,17 @@ class World:
     served: int = 0
 
     def observe(self) -> Observed:
+        observed = self._observe()
+        return replace(observed, record_lost=self._has_lost_its_record(observed))
+
+    def _has_lost_its_record(self, observed: Observed) -> bool:
+        told = observed.status
+        return misses_record(observed) and self._render(told.attempt).name != told.configuration
+
+    def _render(self, attempt: int) -> Record:
+        return render_record(build_inputs(self.spec, attempt=attempt))
+
+    def _observe(self) -> Observed:
         return Observed(
             name="run",
             namespace="ns",
@@ -198,7 +209,7 @@ class World:
         assert wanted is not None
         if wanted.record is None:
             attempt = current_attempt(self.observe())
-            record = render_record(build_inputs(self.spec, attempt=attempt))
+            record = self._render(attempt)
             self.records = {record.name: record}
             self.rendered[record.name] = (self.generation, self.settled())
             for role in ROLES:

@@ -13,6 +13,7 @@ from model_objects import Body, Change, ModelObjects, Write
 from run_stories import PERSON, PLACE
 
 from rollout_api import names
+from rollout_operator.signing import CHILDREN_FILE
 
 OTHERS = {CLUSTER, COORDINATOR, PERSON}
 FREE = {"leases", "events"}
@@ -33,7 +34,8 @@ class Promises:
     broken: list[str] = field(default_factory=list)
     num_writes: int = 0
     writes: list[str] = field(default_factory=list)
-    records: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    records: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+    """Names and packed children of what each attempt of a run was rendered as."""
     uids: set[str] = field(default_factory=set)
     last_attempts: dict[str, int] = field(default_factory=dict)
     ends: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -85,9 +87,10 @@ class Promises:
         if names.ANNOTATION_CHILDREN not in annotations or owner_of(live) not in self.uids:
             return
         attempt = int(live["metadata"]["labels"][names.LABEL_ATTEMPT])
-        known = self.records.setdefault((owner_of(live), attempt), set())
-        known.add(live["metadata"]["name"])
-        if len(known) > 1:
+        known = self.records.setdefault((owner_of(live), attempt), {})
+        packed = live["binaryData"][CHILDREN_FILE]
+        name = live["metadata"]["name"]
+        if known.setdefault(name, packed) != packed or len(known) > 1:
             self.fail(f"attempt {attempt} was rendered in two ways: {sorted(known)}")
 
     def _look_at_status(self, uid: str, status: Body) -> None:

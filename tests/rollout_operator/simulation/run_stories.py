@@ -311,6 +311,8 @@ SHIFTED_FROM = 1 << 36
 """Seeds from here on tell the same stories, with the same draws and one request more at the beginning, those of pairs included."""
 MADE_AGAIN = (9,)
 """Of those of pairs: a stale leader finds no Secret, of a run whose children another one has removed."""
+RECORD_LOST = 149
+"""Of those of pairs: a record is deleted, whoever remembers it dies, and a suspension is taken back meanwhile."""
 
 
 def build_story(seed: int) -> Story:

@@ -11,7 +11,15 @@ from collections import Counter
 import pytest
 from fresh_seeds import find_first
 from replicas import DISTURBANCES
-from run_stories import ANSWERS_FROM, BOTH_WRITE, MADE_AGAIN, MIXED_FROM, PAIRS_FROM, SHIFTED_FROM
+from run_stories import (
+    ANSWERS_FROM,
+    BOTH_WRITE,
+    MADE_AGAIN,
+    MIXED_FROM,
+    PAIRS_FROM,
+    RECORD_LOST,
+    SHIFTED_FROM,
+)
 from simulate_operator import Life, simulate
 
 LONG = 600
@@ -37,6 +45,10 @@ def test_known_seeds_of_runs_without_a_learner(seed):
 def test_known_seeds_of_shifted_requests(seed):
     life = check(SHIFTED_FROM + seed)
     assert life.num_overlaps
+
+
+def test_an_attempt_whose_record_nobody_remembers_is_over():
+    check(SHIFTED_FROM + RECORD_LOST)
 
 
 @pytest.mark.parametrize("seed", range(3))

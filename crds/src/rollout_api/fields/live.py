@@ -1,12 +1,30 @@
 """What of a spec may change while a run goes on: sent by the operator, taken by the coordinator."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from rollout_api.base import ApiModel, many
 from rollout_api.checks.environment.evaluations import evaluation_name, split_of
 from rollout_api.v1alpha1.evaluation import Evaluation
 from rollout_api.v1alpha1.operations import Limits, Snapshots, Tracking
-from rollout_api.v1alpha1.run import RolloutRunSpec
+from rollout_api.v1alpha1.pods.roles import Actors
+from rollout_api.v1alpha1.run import LIVE_ACTORS, LIVE_SPEC, LIVE_TRAIN, RolloutRunSpec
+from rollout_api.v1alpha1.training.train import Train
+
+
+def _names(model: type[ApiModel], aliases: frozenset[str]) -> set[str]:
+    """Python's names of fields that are given as the API has them."""
+    return {name for name, field in model.model_fields.items() if field.alias in aliases}
+
+
+LIVE_FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(_names(RolloutRunSpec, LIVE_SPEC), True),
+    "train": _names(Train, LIVE_TRAIN),
+    "actors": _names(Actors, LIVE_ACTORS),
+}
+"""What of a spec no pod is made from, as pydantic's ``exclude`` has it."""
 
 
 class LiveSettings(ApiModel):

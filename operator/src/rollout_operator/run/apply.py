@@ -15,7 +15,7 @@ from rollout_api.names import Role
 from rollout_operator.apply.apply_set import ApplySet
 from rollout_operator.cache.children import Child, is_drifted
 from rollout_operator.cache.store import Store
-from rollout_operator.errors import Conflict, Terminating
+from rollout_operator.errors import Conflict, NotFound, Terminating
 from rollout_operator.kube.client import KubeClient, gather_bounded
 from rollout_operator.kube.managed_fields import seal
 from rollout_operator.kube.resources import CONFIG_MAPS, RUNS
@@ -74,7 +74,7 @@ class Applier:
         if missing and told:
             await self._confirm(observed)
         if wanted.record is None:
-            known = self._records.get((observed.uid, wanted.attempt))
+            known = self._remembered(observed, wanted.attempt)
             rendered = known if known is not None else render_record(inputs())
             record = sign_record(rendered, self.keyring())
             await self._writer.apply_new(record.config_map, observed.permit())
@@ -89,6 +89,22 @@ class Applier:
         await self._ensure_recorded(observed, replace(wanted, record=name), expected)
         await self._delete_pods(wanted)
         return name
+
+    async def is_lost(self, observed: Observed, inputs: Inputs) -> bool:
+        """Whether the record that the status names is gone for good: nobody here remembers it, and another one would be rendered.
+
+        Raises Conflict where it is there all the same, or the run has gone on; Terminating where the run is gone.
+        """
+        told = observed.status.configuration
+        assert told is not None
+        if self._remembered(observed, inputs.attempt) or render_record(inputs).name == told:
+            return False
+        await self._confirm(observed)
+        try:
+            await self.client.get(CONFIG_MAPS, observed.namespace, told, metadata_only=True)
+        except NotFound:
+            return True
+        raise Conflict(f"ConfigMap {observed.namespace}/{told}", 409, "is there: not told of yet")
 
     async def lower(self, observed: Observed, live: Mapping[Role, ScaleState]) -> None:
         """Give StatefulSets fewer pods, as they were seen; all else of them stays."""
@@ -198,12 +214,18 @@ class Applier:
 
     async def _record(self, observed: Observed, wanted: Desired) -> Record:
         key = (observed.uid, wanted.attempt)
-        if key not in self._records:
-            assert wanted.record is not None
+        assert wanted.record is not None
+        if key not in self._records or self._records[key].name != wanted.record:
             live = await self.client.get(CONFIG_MAPS, observed.namespace, wanted.record)
             self._remember(observed.uid, read_record(live, self.keyring()))
         self._records.move_to_end(key)
         return self._records[key]
+
+    def _remembered(self, observed: Observed, attempt: int) -> Record | None:
+        """The record of an attempt as this process has read or made it; of one that was told of, no other than that."""
+        known = self._records.get((observed.uid, attempt))
+        told = observed.status.configuration if observed.status.attempt == attempt else None
+        return known if known is not None and told in {None, known.name} else None
 
     def _remember(self, uid: str, record: Record) -> None:
         self._records[uid, record.attempt] = record

@@ -1,7 +1,8 @@
 """The record of a run attempt: everything that was rendered for it, in one immutable ConfigMap.
 
 An operator that finds a record applies what it holds and renders nothing: an upgrade, an edited
-runtime or an edited spec changes no live pod. The ConfigMap is named by its content.
+runtime or an edited spec changes no live pod. The ConfigMap is named by what pods are made from: one
+that was deleted is put back where it bears the same name again, whatever live settings have become.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rollout_api import names
+from rollout_api.fields.live import LIVE_FIELDS
+from rollout_api.worker import WorkerOrder
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.kube.managed_fields import digest_of, seal
 from rollout_operator.run.permitted import Allowances, build_allowances, parse_allowances
 from rollout_operator.run.render import contract
-from rollout_operator.run.render.inputs import TEMPLATE_VERSION, Inputs, Manifest
+from rollout_operator.run.render.inputs import Inputs, Manifest
 from rollout_operator.run.render.order import build_order
 from rollout_operator.run.render.sandboxes import build_sandbox_children
 from rollout_operator.run.render.security import (
@@ -69,10 +72,8 @@ class Record:
 
 def render_record(inputs: Inputs) -> Record:
     """Render a run attempt, once."""
-    order = build_order(inputs).model_dump_json(exclude_none=True, indent=1)
-    identity = [order, TEMPLATE_VERSION, inputs.attempt, inputs.runtime.model_dump_json()]
-    identity += [asdict(inputs.placements[role]) for role in sorted(inputs.placements)]
-    name = names.configuration_name(inputs.name, digest_of(identity))
+    order, allowances = build_order(inputs), build_allowances(inputs.runtime)
+    name = names.configuration_name(inputs.name, digest_of(_identity(inputs, order, allowances)))
     children = build_children(inputs, name)
     text = json.dumps(children, sort_keys=True)
     packed = gzip.compress(text.encode(), PACK_LEVEL, mtime=0)
@@ -83,14 +84,13 @@ def render_record(inputs: Inputs) -> Record:
     meta["annotations"][names.ANNOTATION_CHILDREN] = ",".join(
         f"{child['kind']}/{child['metadata']['name']}" for child in children
     )
-    allowances = build_allowances(inputs.runtime)
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": meta,
         "immutable": True,
         "data": {
-            contract.ORDER_FILE: order,
+            contract.ORDER_FILE: order.model_dump_json(exclude_none=True, indent=1),
             ALLOWANCES_FILE: json.dumps(allowances.document(), sort_keys=True),
         },
         "binaryData": {CHILDREN_FILE: base64.b64encode(packed).decode()},
@@ -101,6 +101,16 @@ def render_record(inputs: Inputs) -> Record:
         children=tuple(children),
         allowances=allowances,
     )
+
+
+def _identity(inputs: Inputs, order: WorkerOrder, allowances: Allowances) -> list[Any]:
+    """What pods are made from, under whatever name."""
+    settled = order.model_dump(mode="json", exclude_none=True, exclude=_TOLD_LATER)
+    return [settled, build_children(inputs, ""), allowances.document()]
+
+
+_TOLD_LATER: Any = {"generation": True, "progress": {"every_seconds"}, "spec": LIVE_FIELDS}
+"""What of an order a living coordinator is told of when it changes."""
 
 
 def sign_record(record: Record, keyring: Keyring) -> Record:

@@ -37,6 +37,7 @@ from rollout_operator.run.coordinator import Calls, Coordinators
 from rollout_operator.run.events import Poster
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
+from rollout_operator.run.plan.attempts import misses_record
 from rollout_operator.run.plan.model import Blocked, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
 from rollout_operator.run.queue.keeper import AGAIN_SECONDS, Keeper
@@ -137,12 +138,20 @@ class Reconciler:
             observed = self.observer.look(stored)
         return replace(observed, secret_sought=self.applier.sought(observed.uid))
 
+    async def _recall(self, observed: Observed, stored: Stored) -> Observed:
+        """With whether the attempt that was told of has lost its record, and cannot get it back as it was."""
+        if not misses_record(observed):
+            return observed
+        inputs = await self.observer.build_inputs(observed, stored)
+        return replace(observed, record_lost=await self.applier.is_lost(observed, inputs))
+
     async def _reconcile_run(self, stored: Stored) -> None:
         observed = await self._look(stored)
         now = self.clocks.now()
         inputs: Inputs | None = None
         try:
             observed = await self.observer.check(observed, stored)
+            observed = await self._recall(observed, stored)
             plan = plan_run(observed, now)
             if plan.wanted is not None and plan.wanted.record is None:
                 inputs = await self.observer.build_inputs(observed, stored)

@@ -31,7 +31,7 @@ def current_attempt(observed: Observed) -> int:
     it. One that was overtaken by an edit is never told of.
     """
     seen, done = _newest_seen(observed), observed.status.attempt
-    if is_overtaken(observed):
+    if find_overtaken(observed):
         return max(seen, done) + 1
     if seen > done:
         return seen
@@ -43,20 +43,35 @@ def _newest_seen(observed: Observed) -> int:
     return max(found[0].attempt if found else 0, _newest_unread(observed))
 
 
-def is_overtaken(observed: Observed) -> bool:
-    """Whether the newest attempt is one that the run does not go on with, though it is not to be suspended.
+def find_overtaken(observed: Observed) -> int:
+    """The newest attempt, where the run does not go on with it, though it is not to be suspended; 0 where it does.
 
-    Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it, or
+    One whose record cannot be put back as it was is over: its pods are never made from another one. Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it, or
     once the coordinator was told to stop. Any setting may have changed in an attempt that the status does not tell of:
     it is rendered anew, nobody works yet.
     """
-    found = records(observed)
-    if not found or observed.suspend:
-        return False
-    newest = found[0]
+    if observed.suspend:
+        return 0
+    if observed.record_lost:
+        return observed.status.attempt
+    newest = next(iter(records(observed)), None)
+    return newest.attempt if newest is not None and _is_overtaken(observed, newest) else 0
+
+
+def _is_overtaken(observed: Observed, newest: Child) -> bool:
     if newest.attempt > observed.status.attempt:
         return observed.generation > newest.generation
     return differ(newest.settled, observed.settled) or _has_stopped(observed, newest.attempt)
+
+
+def misses_record(observed: Observed) -> bool:
+    """Whether the attempt that the status tells of is to go on, and its record is not there."""
+    told = observed.status
+    waits = observed.suspend or observed.spec is None or observed.gate is not None
+    if waits or told.configuration is None or _is_over(observed) or lives_unread(observed):
+        return False
+    attempt = current_attempt(observed)
+    return attempt == told.attempt and find_record(observed, attempt) is None
 
 
 def _has_stopped(observed: Observed, attempt: int) -> bool:
@@ -86,7 +101,8 @@ def lives_unread(observed: Observed) -> bool:
     newest = _newest_unread(observed)
     if is_suspended(observed) and newest <= observed.status.attempt:
         return False
-    if is_overtaken(observed) and newest <= records(observed)[0].attempt:
+    overtaken = find_overtaken(observed)
+    if overtaken and newest <= overtaken:
         return False
     told = bool(observed.unverified) and observed.status.attempt > 0
     return bool(told or newest) and find_record(observed, current_attempt(observed)) is None
@@ -99,6 +115,10 @@ def _newest_unread(observed: Observed) -> int:
 def is_suspended(observed: Observed) -> bool:
     """Whether the status says that the pods are gone for a suspension."""
     return any(c.type == "Suspended" and c.status == "True" for c in observed.status.conditions)
+
+
+def _is_over(observed: Observed) -> bool:
+    return any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
 
 
 def stateful_set(observed: Observed, role: Role) -> Child | None:

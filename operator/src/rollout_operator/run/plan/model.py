@@ -91,7 +91,7 @@ class Observed:
     ``unverified`` names those. Nor has it one of ours in a format that is not read: those are ``unread``,
     the newest first. ``snapshots`` are those of its schedules, the oldest first; ``unsaved``: why none can be made or
     deleted just now. ``secret_sought``: when this process last asked for the Secret of a finished run whose time is
-    over; None: never.
+    over; None: never. ``record_lost``: the record of the attempt that the status tells of is gone, and cannot be put back as it was.
     """
 
     name: str
@@ -108,6 +108,7 @@ class Observed:
     blocked: Blocked | None = None
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
+    record_lost: bool = False
     unread: tuple[Child, ...] = ()
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)

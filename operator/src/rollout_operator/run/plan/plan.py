@@ -16,11 +16,10 @@ from rollout_operator.controller.times import parse_time, render_time
 from rollout_operator.errors import RecordFormatUnknown, RecordUnverified
 from rollout_operator.run.plan.attempts import (
     current_attempt,
+    find_overtaken,
     find_record,
     has_pods,
-    is_overtaken,
     lives_unread,
-    records,
 )
 from rollout_operator.run.plan.children import earliest, plan_desired, until
 from rollout_operator.run.plan.cleanup import plan_finished
@@ -144,7 +143,7 @@ def _plan_apart(observed: Observed, attempt: int, now: datetime) -> Plan | None:
     """Of an attempt that may have pods and has no record to go by; None for all others."""
     if lives_unread(observed):
         return _plan_unread(observed, attempt, now)
-    if is_overtaken(observed) and has_pods(observed) and not lost_quota(observed):
+    if find_overtaken(observed) and has_pods(observed) and not lost_quota(observed):
         return _plan_overtaken(observed, now)
     return None
 
@@ -175,15 +174,22 @@ def _why_unread(observed: Observed) -> Blocked:
     return Blocked(reason=reason, message=str(error), retry_seconds=120.0)
 
 
-# -- an attempt that an edit has overtaken ------------------------------------------------------------
+# -- an attempt that the run does not go on with -----------------------------------------------------
+
+EDITED = (
+    "the spec was edited, or a suspension taken back: the attempt's pods go, and it begins anew"
+)
+LOST = (
+    "the record of run attempt {} was deleted, and what it would be made from is not what it was:"
+    " the attempt's pods go, and it begins anew"
+)
 
 
 def _plan_overtaken(observed: Observed, now: datetime) -> Plan:
     """Its pods go as in a suspension; then the spec as it is now is rendered as another attempt."""
-    phase = plan_suspension(observed, records(observed)[0].attempt, now)
-    words = (
-        "the spec was edited, or a suspension taken back: the attempt's pods go, and it begins anew"
-    )
+    attempt = find_overtaken(observed)
+    phase = plan_suspension(observed, attempt, now)
+    words = LOST.format(attempt) if observed.record_lost else EDITED
     aspects = [
         no(ConditionType.READY, Reason.DRAINING, words),
         yes(ConditionType.RECONCILING, Reason.DRAINING, words),

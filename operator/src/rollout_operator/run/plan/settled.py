@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rollout_api.base import ApiModel
-from rollout_api.v1alpha1.pods.roles import Actors
-from rollout_api.v1alpha1.run import LIVE_ACTORS, LIVE_SPEC, LIVE_TRAIN, RolloutRunSpec
-from rollout_api.v1alpha1.training.train import Train
+from rollout_api.fields.live import LIVE_FIELDS
+from rollout_api.v1alpha1.run import RolloutRunSpec
 from rollout_operator.kube.managed_fields import digest_of
 
 SEPARATOR = "-"
@@ -15,7 +13,7 @@ SEPARATOR = "-"
 
 def settled_digest(spec: RolloutRunSpec) -> str:
     """Digest of all but live settings, behind that of the schema, whose defaults are among them."""
-    kept = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_LIVE)
+    kept = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=LIVE_FIELDS)
     return f"{_schema_digest()}{SEPARATOR}{digest_of(kept)}"
 
 
@@ -28,15 +26,3 @@ def differ(one: str, other: str) -> bool:
 @cache
 def _schema_digest() -> str:
     return digest_of(RolloutRunSpec.model_json_schema())
-
-
-def _fields(model: type[ApiModel], names: frozenset[str]) -> set[str]:
-    """Python's names of fields that are given as the API has them."""
-    return {name for name, field in model.model_fields.items() if field.alias in names}
-
-
-_LIVE = {
-    **dict.fromkeys(_fields(RolloutRunSpec, LIVE_SPEC), True),
-    "train": _fields(Train, LIVE_TRAIN),
-    "actors": _fields(Actors, LIVE_ACTORS),
-}
