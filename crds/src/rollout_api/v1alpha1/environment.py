@@ -139,6 +139,8 @@ class Agent(ApiModel):
     """Replies of one episode; what is asked for beyond them is refused, and what there is is judged."""
     timeout_seconds: int = filled(600, ge=1, le=3600)
     """Time that the agent may use itself in one episode, that of the model left out; past it it is ended, and judged."""
+    memory: bool = filled(default=False)
+    """Whether it keeps something between episodes: its endpoint then answers `/v1/memory/get`, `put` and `search`."""
     image: Name | None = None
     """Image of its pods, with a python3 of 3.9 or newer, which the runtime's `allowed.images` names; in a cluster only. Unset: the runtime's `sandbox.image`."""
 

@@ -29,5 +29,6 @@ def build_agent(agent: Agent, folders: Sequence[Path]) -> AgentBuilder:
             verifier=verifier,
             max_turns=agent.max_turns,
             seconds=agent.timeout_seconds,
+            memory=agent.memory,
         )
     )

@@ -15,8 +15,9 @@ import msgspec
 from aiohttp import web
 from blake3 import blake3
 
-from rollout.environments.agents import anthropic, openai
+from rollout.environments.agents import anthropic, memory, openai
 from rollout.environments.agents.asks import AgentAsk, AskRefused, GivenReply
+from rollout.seams import Memory
 from rollout.tools.sandbox.agent_sandbox import AgentDoor
 
 BODY_BYTES_MAX = 4 << 20
@@ -76,6 +77,8 @@ class AgentEndpoint:
 
     key: str
     """What a request has to bear; the episode's own."""
+    memory: Memory | None = None
+    """What the agent may read and write; None: its paths are not answered."""
     refusal: AskRefused | None = None
     """What every request is told from now on; None: they are answered."""
     flooded: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,6 +97,8 @@ class AgentEndpoint:
         for dialect in (OPENAI, ANTHROPIC):
             app.router.add_post(dialect.path, self._handler(dialect))
         app.router.add_get("/v1/models", self._list_models)
+        if self.memory is not None:
+            app.router.add_post(memory.PATH, self._remember)
         app.router.add_route("*", "/{rest:.*}", self._refuse_path)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=0.1
@@ -142,11 +147,7 @@ class AgentEndpoint:
     async def _take(self, request: web.Request, dialect: Dialect) -> AskedTurn:
         """The turn that a request asks for. Raises AskRefused."""
         self._admit(request)
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge as error:
-            message = f"the request has more than {BODY_BYTES_MAX} bytes"
-            raise AskRefused(413, message) from error
+        body = await _read(request)
         digest = blake3(dialect.path.encode() + body).digest()
         for turn in self._turns:
             if turn.digest == digest and not turn.heard:
@@ -166,6 +167,13 @@ class AgentEndpoint:
 
     def _admit(self, request: web.Request) -> None:
         """Raise AskRefused for what has not this episode's key, and where no more is answered."""
+        self._require_own(request)
+        if self.refusal is not None:
+            self.turned_away.set()
+            raise self.refusal
+
+    def _require_own(self, request: web.Request) -> None:
+        """Raise AskRefused for what has not this episode's key, and past all requests that it may make."""
         self._num_requests += 1
         if self._num_requests > REQUESTS_MAX:
             self.flooded.set()
@@ -176,9 +184,6 @@ class AgentEndpoint:
             raise AskRefused(
                 401, "incorrect API key: take that of the environment", code="invalid_api_key"
             )
-        if self.refusal is not None:
-            self.turned_away.set()
-            raise self.refusal
 
     async def _send(
         self, request: web.Request, dialect: Dialect, turn: AskedTurn, reply: GivenReply
@@ -205,6 +210,17 @@ class AgentEndpoint:
         model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rollout"}
         return _respond(msgspec.json.encode({"object": "list", "data": [model]}))
 
+    async def _remember(self, request: web.Request) -> web.StreamResponse:
+        """Memory is read and written beside the turns, also once these are used up."""
+        assert self.memory is not None
+        try:
+            self._require_own(request)
+            what, body = request.match_info["what"], await _read(request)
+            answer = await asyncio.to_thread(memory.answer_memory, self.memory, what, body)
+        except AskRefused as refused:
+            return _respond(OPENAI.error(refused), status=refused.status)
+        return _respond(answer)
+
     async def _refuse_path(self, request: web.Request) -> web.StreamResponse:
         dialect = ANTHROPIC if "anthropic-version" in request.headers else OPENAI
         try:
@@ -216,6 +232,15 @@ class AgentEndpoint:
             404, f"{shown} is not answered here; {OPENAI.path} and {ANTHROPIC.path} are"
         )
         return _respond(dialect.error(refused), status=404)
+
+
+async def _read(request: web.Request) -> bytes:
+    """The body. Raises AskRefused for one that is too long."""
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"the request has more than {BODY_BYTES_MAX} bytes"
+        raise AskRefused(413, message) from error
 
 
 def _respond(body: bytes, status: int = 200) -> web.Response:

@@ -21,8 +21,9 @@ from rollout.environments.agents.program import (
     read_verdict,
     verifier_command,
 )
+from rollout.environments.memory import EpisodeMemory
 from rollout.errors import DataError
-from rollout.seams import DataSource
+from rollout.seams import DataSource, Memory
 from rollout.tools.sandbox.agent_sandbox import AgentSandbox
 from rollout.tools.sandbox.chosen import open_for_agent
 from rollout.tools.sandbox.contract import CommandResult, SandboxLimits
@@ -40,11 +41,11 @@ Ended = tuple[CommandResult, Mapping[str, bytes]]
 
 
 class AgentEnv:
-    """One episode."""
+    """One episode. ``memory``: what its endpoint answers of it; None: nothing."""
 
-    def __init__(self, program: AgentProgram, row: Row) -> None:
+    def __init__(self, program: AgentProgram, row: Row, memory: Memory | None = None) -> None:
         self._program, self._row = program, row
-        self._endpoint = AgentEndpoint(key=secrets.token_hex(16))
+        self._endpoint = AgentEndpoint(key=secrets.token_hex(16), memory=memory)
         self._history = AgentHistory()
         self._sandbox: AgentSandbox | None = None
         self._running: asyncio.Task[Ended] | None = None
@@ -149,6 +150,14 @@ class AgentBuilder:
         del split, seed
         return None
 
+    async def asks_memory(self) -> bool:
+        """Whether the manifest says so."""
+        return self.program.memory
+
     def build(self, row: Row) -> AgentEnv:
+        """As ``build_with_memory``, with a memory of nothing, which nobody keeps."""
+        return self.build_with_memory(row, EpisodeMemory())
+
+    def build_with_memory(self, row: Row, memory: Memory) -> AgentEnv:
         """The episode of one row."""
-        return AgentEnv(self.program, row)
+        return AgentEnv(self.program, row, memory if self.program.memory else None)

@@ -59,6 +59,8 @@ class AgentProgram:
     """By path below ``BESIDE``: files of its own where the working folder is a task's."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables, by name; those that name its endpoint are added."""
+    memory: bool = False
+    """Its endpoint answers what it reads and writes of what is kept between episodes."""
     memory_bytes: int = 1 << 30
     """Of the sandbox."""
     disk_bytes: int = 64 << 20
