@@ -7,8 +7,9 @@ import types
 import pytest
 
 from rollout.environments.adapters.attempts import MISTAKES_MAX
-from rollout.environments.adapters.gymnasium import GymnasiumText
+from rollout.environments.adapters.gymnasium import GymnasiumText, RememberingGymnasium
 from rollout.environments.adapters.seeds import SEEDS
+from rollout.environments.memory import EpisodeMemory, build_episode, wants_memory
 from rollout.environments.plugin import wrap_class
 from rollout.errors import SpecError
 from rollout.turns import Action, Ending, State
@@ -37,6 +38,9 @@ class Counting:
 
     observation_space, action_space = Text(), Discrete()
 
+    def __init__(self):
+        self.given = {}
+
     def reset(self, *, seed):
         self.steps = 0
         return f"world {seed}", {}
@@ -52,7 +56,7 @@ class Counting:
 @pytest.fixture
 def made(monkeypatch):
     env = Counting()
-    module = types.SimpleNamespace(make=lambda name: env)
+    module = types.SimpleNamespace(make=lambda name, **given: env.given.update(given) or env)
     monkeypatch.setitem(sys.modules, "gymnasium", module)
     return env
 
@@ -95,6 +99,22 @@ async def test_spaces_that_are_no_texts_are_refused_by_name(made):
         await GymnasiumText({"seed": 1}, "counting").start()
 
 
+async def test_an_environment_that_keeps_something_is_made_with_its_memory(made):
+    builder = wrap_class(RememberingGymnasium, {"id": "counting", "instruction": "Count."}, "env")
+    assert await wants_memory(builder)
+    row, memory = builder.source("train", 0).rows([5])[0], EpisodeMemory()
+    env = build_episode(builder, row, memory)
+
+    begun = await env.start()
+    await env.close()
+
+    assert begun.messages[0].text == "Count.\n\nworld 5"
+    assert made.given == {"memory": memory}
+    made.given.clear()
+    await wrap_class(GymnasiumText, {"id": "counting"}, "env").build(row).start()
+    assert made.given == {}
+
+
 def test_no_world_is_in_two_splits():
     seen = [set(seeds) for seeds in SEEDS.values()]
     assert len(set.union(*seen)) == sum(map(len, seen))
@@ -104,7 +124,8 @@ REAL = """
 import asyncio, sys
 import gymnasium
 from gymnasium import spaces
-from rollout.environments.adapters.gymnasium import GymnasiumText
+from rollout.environments.adapters.gymnasium import GymnasiumText, RememberingGymnasium
+from rollout.environments.memory import EpisodeMemory
 from rollout.turns import Action
 from rollout.types import Message
 
@@ -134,6 +155,25 @@ async def play(seed):
     await env.close()
     return [(type(one).__name__, one.turn_reward) for one in said]
 
+class Noted(Guess):
+    def __init__(self, memory):
+        self.memory = memory
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.memory.put("worlds", (self.memory.get("worlds") or 0) + 1)
+        return f"World{self.memory.get('worlds')}", {}
+
+gymnasium.register("Noted-v0", entry_point=Noted, max_episode_steps=10)
+
+async def begin(memory):
+    env = RememberingGymnasium("Noted-v0").build({"seed": 7}, memory)
+    said = await env.start()
+    await env.close()
+    return said.messages[0].text
+
+kept = EpisodeMemory()
+assert [asyncio.run(begin(kept)) for _ in "ab"] == ["World1", "World2"]
 first, again = asyncio.run(play(7)), asyncio.run(play(7))
 assert first == again and first[-1] == ("Ending", 1.0), first
 print("played", gymnasium.__version__)

@@ -3,6 +3,7 @@
 ``{python: {module: rollout.environments.adapters.gymnasium, className: GymnasiumText, parameters: [{name: id, value:
 "module:Name-v0"}]}}``. Spaces: observations of ``Text``, actions of ``Text`` or ``Discrete``; others are refused by name.
 An action that is none is answered with what there is, and costs a turn. The package ``gymnasium`` is the user's.
+``RememberingGymnasium`` in the place of ``GymnasiumText`` makes each environment with ``memory=``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rollout.environments.adapters.packages import require_package
 from rollout.environments.adapters.seeds import seed_rows
 from rollout.environments.threads import THREADS
 from rollout.errors import SpecError
+from rollout.seams import Memory
 from rollout.turns import Action, Ending, State
 from rollout.types import Message, Row
 
@@ -24,8 +26,15 @@ class GymnasiumText:
     The reward of each turn is the environment's; ``steps`` and ``mistakes`` are told as signals.
     """
 
-    def __init__(self, row: Row, id: str, instruction: str = "") -> None:  # noqa: A002 - Gymnasium's own name
+    def __init__(
+        self,
+        row: Row,
+        id: str,  # noqa: A002 - Gymnasium's own name
+        instruction: str = "",
+        memory: Memory | None = None,
+    ) -> None:
         self._seed, self._id, self._instruction = int(row["seed"]), id, instruction
+        self._given = {} if memory is None else {"memory": memory}
         self._env: Any = None
         self._attempts = Attempts()
 
@@ -64,7 +73,7 @@ class GymnasiumText:
             await THREADS.call(env.close)
 
     def _begin(self) -> str:
-        self._env = require_package("gymnasium", "gymnasium").make(self._id)
+        self._env = require_package("gymnasium", "gymnasium").make(self._id, **self._given)
         spaces = {"observations": self._env.observation_space, "actions": self._env.action_space}
         for what, space in spaces.items():
             kind = type(space).__name__
@@ -75,6 +84,23 @@ class GymnasiumText:
                 )
         observation, _ = self._env.reset(seed=self._seed)
         return str(observation)
+
+
+class RememberingGymnasium:
+    """Builds the same episodes of an environment that keeps something between them: its constructor takes ``memory``."""
+
+    uses_memory = True
+
+    def __init__(self, id: str, instruction: str = "") -> None:  # noqa: A002 - likewise
+        self._id, self._instruction = id, instruction
+
+    def rows(self, split: str) -> list[dict[str, Any]]:
+        """A seed each. Raises SpecError where the package is not installed."""
+        return GymnasiumText.rows(split)
+
+    def build(self, row: Row, memory: Memory) -> GymnasiumText:
+        """The episode of one row."""
+        return GymnasiumText(row, self._id, self._instruction, memory)
 
 
 def _read_action(space: Any, text: str) -> Any:
