@@ -58,11 +58,7 @@ class Reason(Explained):
         "The spec asks for an object of a kind that the cluster does not have: KEDA's ScaledObject, or HTTPRoute.",
         "Install KEDA or the Gateway API, or take the field away; the operator looks again within a minute.",
     )
-    REVISION_CREATED = (
-        "RevisionCreated",
-        "Servers of a changed endpoint come up beside the others.",
-        "Wait.",
-    )
+    REVISION_CREATED = "RevisionCreated", "Servers of a changed endpoint come up.", "Wait."
     REVISION_SERVES = "RevisionServes", "What the spec says is what serves.", "Nothing."
     PROGRESS_DEADLINE_EXCEEDED = (
         "ProgressDeadlineExceeded",
@@ -343,6 +339,7 @@ class Reason(Explained):
         "A node with a pod of this run stopped answering.",
         "Delete the Node, or taint it out-of-service, when it is really gone.",
     )
+    POD_FORCE_DELETED = "PodForceDeleted", "Pods of a lost node were deleted.", "Look at the node."
     NO_PROGRESS = (
         "NoProgress",
         "No step and no sample within `limits.noProgressSeconds`; the culprit is in the message.",

@@ -8,6 +8,7 @@ import pytest
 from worlds import SPEC, World
 
 from rollout_api.conditions import Reason
+from rollout_operator.cache.children import Node
 from rollout_operator.controller.clocks import Clocks
 from rollout_operator.controller.queue import Key, KeyQueue
 from rollout_operator.controller.worker import Workers
@@ -136,6 +137,17 @@ async def test_a_missing_right_is_told_at_once(when):
     assert one.stalled()["reason"] == "Forbidden"
     assert "get secrets x: 403 cannot get" in one.stalled()["message"]
     assert one.queue.failures(KEY) == 1
+
+
+async def test_pods_of_a_node_that_is_gone_are_told_of_before_they_are_deleted():
+    one = Refusing(Conflict("delete pods x", 409, "was changed"))
+    one.world.watches_nodes, one.world.nodes = True, {"node-a": Node(name="node-a", version=1)}
+    one.world.settle()
+    one.world.nodes = {}
+    one.reconciler.clocks = Clocks(now=lambda: one.world.now)
+    with pytest.raises(Conflict):
+        await one.reconcile()
+    assert one.order == ["event PodForceDeleted"]
 
 
 @pytest.mark.parametrize("kind", [Conflict, NotFound, Unavailable])

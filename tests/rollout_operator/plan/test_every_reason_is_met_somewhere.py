@@ -47,6 +47,7 @@ ELSEWHERE = {
         "endpoints",
     ),
     **dict.fromkeys(("RunStarted", "RunStopped", "RunForked", "RunEnded"), "sweeps"),
+    "PodForceDeleted": "events of pods whose node is gone",
     "CRDOutdated": "what the API server refuses",
     "RecordUnverified": "records that are not ours",
     "RecordFormatUnknown": "records of another release",

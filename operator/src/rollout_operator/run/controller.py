@@ -38,8 +38,9 @@ from rollout_operator.run.events import Poster
 from rollout_operator.run.index.store import RunStore
 from rollout_operator.run.observe import Observer
 from rollout_operator.run.plan.attempts import misses_record
-from rollout_operator.run.plan.model import Blocked, Observed, Plan
+from rollout_operator.run.plan.model import Blocked, Desired, Observed, Plan
 from rollout_operator.run.plan.plan import plan_run
+from rollout_operator.run.plan.status.events import build_deletion_events
 from rollout_operator.run.queue.keeper import AGAIN_SECONDS, Keeper
 from rollout_operator.run.record_keys import RecordKeys
 from rollout_operator.run.render.inputs import Inputs
@@ -196,7 +197,7 @@ class Reconciler:
         if plan.seek_secret:
             await self.applier.seek_secret(observed)
         if plan.wanted is not None:
-            name = await self.applier.ensure(observed, plan.wanted, lambda: _given(inputs), now)
+            name = await self._ensure(observed, plan.wanted, inputs, now)
             if plan.wanted.record is None and plan.status is not None:
                 plan = replace(plan, status={**plan.status, "configuration": name})
         await self.applier.lower(observed, plan.lower)
@@ -213,6 +214,14 @@ class Reconciler:
         if plan.quota is not None and not await self.keeper.act(observed, plan.quota):
             plan = replace(plan, requeue_seconds=AGAIN_SECONDS)
         return plan
+
+    async def _ensure(
+        self, observed: Observed, wanted: Desired, inputs: Inputs | None, now: datetime
+    ) -> str:
+        """The name of the attempt's record. Pods that are deleted by force are told of first: then nothing shows them."""
+        for note in build_deletion_events(wanted.deletions):
+            await self.poster.post(observed, wanted.attempt, note)
+        return await self.applier.ensure(observed, wanted, lambda: _given(inputs), now)
 
     async def _save(self, observed: Observed, plan: Plan, now: datetime) -> Plan:
         """Snapshots of its schedules; where that fails, the plan says so and has made none."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rollout_api.conditions import ConditionType, Reason
-from rollout_operator.run.plan.model import EventSpec, Observed
+from rollout_operator.run.plan.model import EventSpec, Observed, PodDeletion
 
 _TOLD = (
     ("Admitted", Reason.QUOTA_RESERVED),
@@ -34,6 +35,28 @@ def build_final_events(observed: Observed, after: Mapping[str, Any]) -> tuple[Ev
         EventSpec(type="Warning", reason=Reason(one["reason"]), message=one["message"])
         for one in after["conditions"]
         if one["type"] == kind and (kind, one["reason"]) not in before
+    )
+
+
+def build_deletion_events(deletions: Iterable[PodDeletion]) -> tuple[EventSpec, ...]:
+    """Of pods that are deleted by force: one event for each reason, such as a node that is gone.
+
+    Nothing of it comes into the status: StatefulSets replace the pods.
+    """
+    forced: defaultdict[str, list[PodDeletion]] = defaultdict(list)
+    for one in deletions:
+        if one.force:
+            forced[one.why].append(one)
+    return tuple(_describe_forced(why, found) for why, found in sorted(forced.items()))
+
+
+def _describe_forced(why: str, found: list[PodDeletion]) -> EventSpec:
+    pods = sorted(found, key=lambda one: one.pod.name)
+    return EventSpec(
+        type="Warning",
+        reason=Reason.POD_FORCE_DELETED,
+        message=f"{why}: deleted by force: {', '.join(one.pod.name for one in pods)}",
+        key=" ".join(one.pod.uid for one in pods),
     )
 
 
