@@ -4,12 +4,14 @@ import json
 
 import pytest
 from agent_programs import agent, play_agent
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rollout.environments.agents.asks import AskRefused
 from rollout.environments.agents.environment import AgentBuilder
 from rollout.environments.agents.memory import answer_memory
 from rollout.environments.memory import EpisodeMemory, wants_memory
-from rollout.memory import ENTRIES_MAX, MemoryWrite, encode_vector
+from rollout.memory import ENTRIES_MAX, MemoryWrite, encode_vector, find_wrong_writes
 
 ENTRIES = {
     "known": MemoryWrite(key="known", value='{"n":[1,"\\u00e4"]}'),
@@ -74,6 +76,31 @@ def test_what_memory_does_not_take_is_told_to_the_agent(what, body, status, word
         ask(memory, what, body)
     assert refused.value.status == status
     assert memory.finish() == ()
+
+
+BODIES = st.binary(max_size=60) | st.dictionaries(
+    st.sampled_from(["key", "value", "vector", "k", "run"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+        max_leaves=6,
+    ),
+).map(lambda body: json.dumps(body).encode())
+
+
+@given(
+    asked=st.lists(st.tuples(st.sampled_from(["get", "put", "search", "x"]), BODIES), max_size=6)
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_an_agent_asks_of_memory_is_answered_or_refused(asked):
+    memory = EpisodeMemory(ENTRIES)
+    for what, body in asked:
+        try:
+            json.loads(answer_memory(memory, what, body))
+        except AskRefused as refused:
+            assert refused.status in (400, 404)
+    written = memory.finish()
+    assert not written or find_wrong_writes(written) == ""
 
 
 async def test_who_does_not_ask_for_memory_has_none():

@@ -6,11 +6,19 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rollout.environments.memory import EpisodeMemory, build_episode
 from rollout.environments.plugin import wrap_class
 from rollout.errors import InfrastructureError, MemoryRefused, PluginError
-from rollout.memory import ENTRIES_MAX, WRITES_MAX, MemoryWrite, encode_vector
+from rollout.memory import (
+    ENTRIES_MAX,
+    WRITES_MAX,
+    MemoryWrite,
+    encode_vector,
+    find_wrong_writes,
+)
 from rollout.plugins.served import memory as served
 from rollout.plugins.served.environments import EnvironmentService
 from rollout.plugins.sidecar import memory as desks
@@ -270,6 +278,46 @@ async def test_a_read_finds_what_its_own_episode_was_given_and_nothing_of_others
     found = plugin.heard[1].found
     assert [[hit.key for hit in one.hits] for one in found] == [[], ["known"], ["near", "far"]]
     assert other.get("theirs") == "secret"
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+KEYS = st.text(max_size=300)
+WRITES = st.builds(
+    contract.MemoryWrite,
+    key=KEYS | st.just("known"),
+    value_json=st.text(max_size=60) | st.sampled_from(["null", "[1, 2]", "1e999", '{"a":1,"a":2}']),
+    vector=st.lists(NUMBERS, max_size=4),
+)
+READS = st.builds(contract.MemoryRead, key=KEYS) | st.builds(
+    contract.MemoryRead,
+    search=st.builds(
+        contract.MemorySearch,
+        vector=st.lists(NUMBERS, max_size=4),
+        k=st.integers(0, (1 << 32) - 1),
+    ),
+)
+TURNS = st.builds(
+    contract.Turn,
+    reads=st.builds(contract.MemoryReads, reads=st.lists(READS, max_size=18)),
+    writes=st.lists(WRITES, max_size=18),
+)
+
+
+@given(turns=st.lists(TURNS, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_plugin_says_of_memory_is_taken_within_the_limits_or_refused(turns):
+    memory = EpisodeMemory(ENTRIES)
+    desk = desks.MemoryDesk(memory)
+    try:
+        for turn in turns:
+            if desk.take(turn, uses_memory=True):
+                found = desk.find(turn.reads)
+                assert len(found) == len(turn.reads.reads)
+                assert sum(len(one.hits) for one in found) <= desks.FOUND_MAX
+    except PluginError:
+        pass
+    written = memory.finish()
+    assert not written or find_wrong_writes(written) == ""
 
 
 async def test_reading_without_end_is_ended(monkeypatch):

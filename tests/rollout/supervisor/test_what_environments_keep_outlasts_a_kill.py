@@ -100,28 +100,61 @@ def end_plugin(job):
         one.kill()
 
 
-@pytest.mark.slow
-def test_a_run_of_a_plugin_that_is_killed_with_its_actor_and_by_itself_keeps_the_same(place):
-    folder = place / "notes"
-    folder.mkdir()
-    (place / "notes.py").unlink()
-    (folder / "plugin.yaml").write_text(PLUGIN)
-    serves = "\nfrom rollout.plugins.serving import serve\nserve(environment=Notes)\n"
-    (folder / "plugin.py").write_text(NOTES + serves)
+AGENT = """
+import json, os, sys, urllib.request
 
-    undisturbed = start_job(place / "undisturbed", manifest=PLUGGED)
+def post(path, body):
+    head = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    url = os.environ["OPENAI_BASE_URL"] + path
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head)) as answer:
+        return json.load(answer)
+
+asked, last = sys.stdin.read(), post("/memory/get", {"key": "last"})["value"] or 0
+near = post("/memory/search", {"vector": [1.0, last + 1.0], "k": 2})["hits"]
+post("/memory/put", {"key": asked, "value": {"before": last}, "vector": [1.0, last + 2.0]})
+said = [{"role": "user", "content": f"{asked}{last:02d}{len(near)}"}]
+reply = post("/chat/completions", {"model": "policy", "messages": said})
+post("/memory/put", {"key": "last", "value": len(reply["choices"][0]["message"]["content"])})
+"""
+OWNED = REMEMBERING.replace(
+    "{python: {module: notes, className: Notes}}",
+    "{agent: {command: [python3, clerk.py], files: [clerk.py], memory: true}}",
+)
+
+
+def check_disturbed(place, manifest, disturbances):
+    """A run to which these happen, behind their steps, ends with chain and memory of one to which nothing does."""
+    undisturbed = start_job(place / "undisturbed", manifest=manifest)
     meant = undisturbed.finish()
     written = kept(undisturbed)
     assert len(written) == STEPS * 2 * 2 * 2
 
-    job = start_job(place / "runs", manifest=PLUGGED, lease_seconds=LEASE_SECONDS, steps_max=1)
-    for step, end in ((1, end_plugin), (3, lambda job: job.kill("actor-0"))):
+    job = start_job(place / "runs", manifest=manifest, lease_seconds=LEASE_SECONDS, steps_max=1)
+    for step, disturb in disturbances:
         job.limit_steps(step)
         job.wait_until(lambda status, step=step: status.step >= step)
-        end(job)
+        disturb(job)
     job.limit_steps()
     result = job.finish()
 
     assert (result["chain"], result["dispositions"]) == (meant["chain"], meant["dispositions"])
     assert kept(job) == written
     check_ledger(job)
+
+
+@pytest.mark.slow
+def test_a_run_of_a_plugin_that_is_killed_by_itself_and_with_its_actor_keeps_the_same(place):
+    folder = place / "notes"
+    folder.mkdir()
+    (place / "notes.py").unlink()
+    (folder / "plugin.yaml").write_text(PLUGIN)
+    serves = "\nfrom rollout.plugins.serving import serve\nserve(environment=Notes)\n"
+    (folder / "plugin.py").write_text(NOTES + serves)
+    check_disturbed(place, PLUGGED, [(1, end_plugin), (3, lambda job: job.kill("actor-0"))])
+
+
+@pytest.mark.slow
+def test_a_run_of_an_agent_that_loses_its_actor_and_its_coordinator_keeps_the_same(place):
+    (place / "clerk.py").write_text(AGENT)
+    kills = [(1, lambda job: job.kill("actor-0")), (3, lambda job: job.kill("coordinator"))]
+    check_disturbed(place, OWNED, kills)
