@@ -85,8 +85,13 @@ class Wire:
 
     uses_memory = property(lambda self: self.plugin.uses_memory)
 
-    async def ask_soon(self, call, request, seconds, queue_seconds=None):
-        del seconds, queue_seconds
+    async def ask_soon(self, call, request, seconds, goes_on=None):
+        answer = await self.ask(call, request)
+        while goes_on is not None and (further := await goes_on(answer)) is not None:
+            answer = await self.ask(*further)
+        return answer
+
+    async def ask(self, call, request):
         handler, form = self.service.methods[call.path.rpartition("/")[2]]
         self.num_asked += 1
         answer = await handler(form.FromString(request.SerializeToString()))
@@ -99,10 +104,13 @@ class Scripted:
     def __init__(self, *turns, uses_memory=True):
         self.turns, self.uses_memory, self.heard = list(turns), uses_memory, []
 
-    async def ask_soon(self, call, request, seconds, queue_seconds=None):
-        del call, seconds, queue_seconds
-        self.heard.append(request)
-        return self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+    async def ask_soon(self, call, request, seconds, goes_on):
+        further = call, request
+        while further is not None:
+            self.heard.append(further[1])
+            answer = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+            further = await goes_on(answer)
+        return answer
 
 
 def said(text, turn=0):

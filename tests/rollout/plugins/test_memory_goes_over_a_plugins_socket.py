@@ -78,7 +78,7 @@ def said(text):
 
 def test_the_whole_memory_is_read_and_a_death_writes_nothing(tmp_path):
     builder = SidecarBuilder(
-        read_plugin(write(tmp_path / "p", GAME, kind="environment", contract=2)), {}
+        read_plugin(write(tmp_path / "p", GAME, kind="environment", contract=2, concurrency=1)), {}
     )
 
     async def play():

@@ -22,8 +22,8 @@ from rollout.plugins.sidecar.wire import told_turn
 from rollout.seams import Env, Memory, MemoryHit
 from rollout.turns import Action, Ending, State
 
-ANSWER_SECONDS_MAX = 600.0
-"""For the run to answer a read: it has calls of its own to wait for."""
+ANSWER_SECONDS_MAX = 60.0
+"""For the run to answer a read, which has the place of the call that reads: who takes longer is gone."""
 GONE = "nobody waits for this episode any more"
 
 

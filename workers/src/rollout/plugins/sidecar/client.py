@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class PluginCall:
     path: str
     answer: type[Frame]
 
+
+GoesOn = Callable[[Any], Awaitable[tuple[PluginCall, Frame] | None]]
 
 HEALTH = PluginCall(path="/grpc.health.v1.Health/Check", answer=health_pb2.HealthCheckResponse)
 DESCRIBE = PluginCall(path="/rollout.plugin.v1.Plugin/Describe", answer=contract.DescribeResponse)
@@ -232,10 +234,12 @@ class PluginClient:
         request: Frame | bytes,
         seconds: float,
         queue_seconds: float | None = None,
+        goes_on: GoesOn | None = None,
     ) -> Any:
         """The answer, from an event loop, which is not blocked. Cancelled, the call is, too.
 
         ``queue_seconds``: how long it may wait for others' calls before its own time begins; None: within it.
+        ``goes_on``: what is called next in the place of this call; None of an answer that is the last.
         """
         until = time.monotonic() + seconds + (queue_seconds or 0.0)
         for left in reversed(range(TRIES)):
@@ -248,13 +252,27 @@ class PluginClient:
             try:
                 left_seconds = min(seconds, max(0.0, until - time.monotonic()))
                 asked = running.method(call).future(request, timeout=left_seconds)
-                return self._require_own(running, call, await _answer(asked))
+                answer = self._require_own(running, call, await _answer(asked))
+                return await self._go_on(running, answer, goes_on, seconds)
             except grpc.RpcError as error:
                 await asyncio.to_thread(self._require_another_try, running, call, error, left)
             finally:
                 self._slots.release()
             await asyncio.sleep(_pause(left))
         raise AssertionError("the last try raises")
+
+    async def _go_on(
+        self, running: _Running, answer: Any, goes_on: GoesOn | None, seconds: float
+    ) -> Any:
+        """The last answer of a call that is gone on with, of which none is made again."""
+        while goes_on is not None and (further := await goes_on(answer)) is not None:
+            call, request = further
+            try:
+                asked = running.method(call).future(request, timeout=seconds)
+                answer = self._require_own(running, call, await _answer(asked))
+            except grpc.RpcError as error:
+                await asyncio.to_thread(self._require_another_try, running, call, error, 0)
+        return answer
 
     def close(self) -> None:
         """End the process; idempotent. Another call would start it again."""

@@ -71,12 +71,14 @@ class SidecarEpisode:
 
     async def _ask(self, call: PluginCall, request: Frame) -> contract.Turn:
         """The answer, once the plugin has read in memory what it wants to know first."""
-        turn = await self._client.ask_soon(call, request, CALL_SECONDS)
-        while self._desk.take(turn, uses_memory=self._client.uses_memory):
-            found = await THREADS.call(partial(self._desk.find, turn.reads))
-            goes_on = contract.ContinueRequest(episode=self._episode, found=found)
-            turn = await self._client.ask_soon(CONTINUE, goes_on, CALL_SECONDS)
-        return turn
+        return await self._client.ask_soon(call, request, CALL_SECONDS, goes_on=self._read)
+
+    async def _read(self, turn: contract.Turn) -> tuple[PluginCall, Frame] | None:
+        """What an answer that reads is told; None: it is no such answer."""
+        if not self._desk.take(turn, uses_memory=self._client.uses_memory):
+            return None
+        found = await THREADS.call(partial(self._desk.find, turn.reads))
+        return CONTINUE, contract.ContinueRequest(episode=self._episode, found=found)
 
 
 class SidecarBuilder:
