@@ -33,7 +33,11 @@ from rollout_operator.run.plan.preconditions.checks import (
     referenced,
     resolve_spec,
 )
-from rollout_operator.run.plan.preconditions.restoring import foreign_signers, source_at
+from rollout_operator.run.plan.preconditions.restoring import (
+    RestoreSource,
+    order_restore,
+    source_at,
+)
 from rollout_operator.run.plan.preconditions.storage import Class, access_mode, check_storage
 from rollout_operator.run.plan.preconditions.upstreams import (
     Readable,
@@ -106,10 +110,13 @@ def observe_start(run: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
         runtime_keys("ns", run["spec"].get("runtimeRef")),
         restored_name(run["spec"]),
         _restored_place(spec),
-        foreign_signers(parsed, ()),
+        order_restore(TAKEN, spec.restore_from, parsed, ()),
         _is_ours(run["spec"]),
         run["metadata"]["name"],
     )
+
+
+TAKEN = RestoreSource(name="a", state="Taken", id="0" * 64, place="s3://b/ns/a")
 
 
 def _restored_place(spec: RolloutRunSpec) -> Any:

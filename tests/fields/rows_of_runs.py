@@ -38,6 +38,9 @@ RUNS: dict[str, Row] = {
     "spec.restoreFrom.snapshotRef": row(
         "grpo", "start", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}}}
     ),
+    "spec.restoreFrom.request": row(
+        "grpo", "start", edits={"spec.restoreFrom": {"snapshotRef": {"name": "a"}, "request": "a"}}
+    ),
     **{
         f"spec.restoreFrom.object.{name}": row("grpo", consumer, edits=STORED)
         for name, consumer in (("uri", "start"), ("digest", "refusal"))

@@ -206,6 +206,8 @@ class RestoreOrder(ApiModel):
     """Signers that are believed, as `ed25519:` and 64 hexadecimal digits."""
     foreign: tuple[Name, ...] = ()
     """Those of `trusted` that are other installations: their namespaces are not this one's."""
+    request: Name | None = None
+    """`restoreFrom.request`: another one than the run went back with takes it back to this snapshot once more."""
 
 
 class AdoptOrder(RestoreOrder):

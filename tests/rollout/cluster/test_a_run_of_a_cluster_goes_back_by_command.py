@@ -50,8 +50,19 @@ def test_a_suspended_run_is_resumed_from_its_own_snapshot_with_one_change(resume
     assert code == 0
     assert "goes back to good" in out
     assert [method for method, *_ in requests] == ["GET", "GET", "PATCH"]
-    wanted = {"snapshotRef": {"name": "good"}, "object": None}
+    wanted = {"snapshotRef": {"name": "good"}, "object": None, "request": None}
     assert requests[-1][3] == {"spec": {"suspend": False, "restoreFrom": wanted}}
+
+
+def test_a_run_that_names_it_already_is_asked_by_a_request_of_its_own(resume):
+    run = build_run(restoreFrom={"snapshotRef": {"name": "good"}, "request": "before"})
+    asked = []
+    for _ in range(2):
+        code, _, _, requests = resume(run, build_snapshot(), "small", "--from", "good")
+        assert code == 0
+        asked.append(requests[-1][3]["spec"]["restoreFrom"]["request"])
+    assert len({"before", *asked}) == 3
+    assert all(len(one) <= 63 for one in asked)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +72,6 @@ def test_a_suspended_run_is_resumed_from_its_own_snapshot_with_one_change(resume
         (build_run(finished="True"), build_snapshot(), "has ended: make another run"),
         (build_run(), build_snapshot(ready="False"), "rollout wait snapshot/good"),
         (build_run(), build_snapshot(uid="uid-2"), "goes back to its own snapshots"),
-        (
-            build_run(restoreFrom={"snapshotRef": {"name": "good"}}),
-            build_snapshot(),
-            "goes back to a snapshot once",
-        ),
     ],
 )
 def test_what_would_do_nothing_or_harm_changes_nothing(resume, run, snapshot, words):

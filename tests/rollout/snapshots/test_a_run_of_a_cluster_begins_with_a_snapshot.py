@@ -179,6 +179,29 @@ def test_a_run_that_is_named_one_of_its_own_goes_back_to_it_once(own):
     assert lineage_of(own) == (1, 2)
 
 
+def test_a_request_takes_it_back_to_the_same_one_once_more(own):
+    def ordered(request):
+        restore = own.restore.model_copy(update={"request": request})
+        begin_with_snapshot(own.model_copy(update={"restore": restore}))
+        return lineage_of(own)
+
+    assert ordered("first") == (1, 2)
+    assert ordered("first") == (1, 2)
+    assert ordered("second") == (2, 2)
+    assert ordered("second") == (2, 2)
+    assert ordered(None) == (2, 2), "taken out it asks for nothing"
+    assert ordered("second") == (2, 2)
+
+
+def test_what_an_earlier_release_wrote_down_is_answered_by_a_request_only(own):
+    begin_with_snapshot(own)
+    [begun] = Path(own.spec.storage.uri.removeprefix("file://")).rglob("begun.json")
+    kept = {k: v for k, v in json.loads(begun.read_text()).items() if k != "request"}
+    begun.write_text(json.dumps(kept))
+    begin_with_snapshot(own)
+    assert lineage_of(own) == (1, 2)
+
+
 def test_killed_before_it_was_written_down_that_it_has_gone_back_it_goes_back_again(
     own, monkeypatch
 ):

@@ -120,11 +120,24 @@ def test_a_run_that_was_told_of_it_goes_on_when_its_object_is_gone():
     assert told_before(gone, None, wish) is gone
 
 
+def test_a_request_needs_the_object_again_and_one_that_was_taken_out_does_not():
+    wish = {"restoreFrom": {"snapshotRef": {"name": "best"}, "request": "first"}}
+    restore = {"snapshot": ID, "place": PLACE, "trusted": []}
+    order = json.dumps({"spec": wish, "restore": restore})
+    gone = find_source("best", None, READABLE)
+    assert told_before(gone, order, wish).state == "Taken"
+    without = {"restoreFrom": {"snapshotRef": {"name": "best"}}}
+    assert told_before(gone, order, without).state == "Taken"
+    more = {"restoreFrom": {"snapshotRef": {"name": "best"}, "request": "second"}}
+    assert told_before(gone, order, more) is gone
+
+
 def test_the_pods_are_told_what_and_whom_to_believe():
     order = RestoreOrder(snapshot=ID, place=PLACE, trusted=("ed25519:" + "0" * 64,))
     told = build_order(replace(build_inputs(), restore=order))
     assert WorkerOrder.model_validate_json(told.model_dump_json()).restore == order
     assert build_order(build_inputs()).restore is None
+    assert "request" not in (told.restore or order).model_dump(exclude_none=True)
 
 
 def test_news_of_a_snapshot_wakes_the_run_that_waits_for_it_and_news_of_a_run_the_snapshot():

@@ -39,6 +39,9 @@ def runs_begin_with_what_is_there(spec: RolloutRunSpec, facts: Facts) -> Iterato
         yield not_supported(
             "spec.restoreFrom", "a snapshot for work that trains nothing", "leave it out"
         )
+    elif wanted.request is not None and facts.platform == "local":
+        fix = "leave it out, and ask by rollout run --resume ID --in-place, as often as you like"
+        yield not_supported("spec.restoreFrom.request", "a request, on one machine,", fix)
     elif wanted.object is not None:
         yield from _names_a_snapshot(wanted.object, facts)
     elif facts.platform == "local":

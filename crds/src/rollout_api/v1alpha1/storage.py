@@ -148,7 +148,11 @@ class SnapshotRef(ApiModel):
 class RestoreFrom(OneOf):
     """The snapshot a run continues from; seed and data order are inherited."""
 
+    members: ClassVar[tuple[str, ...]] = ("snapshot_ref", "object")
+
     snapshot_ref: SnapshotRef | None = None
     """A snapshot in the cluster, by its name."""
     object: SnapshotObject | None = None
     """One that stands in a store, by its location; no RolloutSnapshot is needed. In a cluster it lies below the namespace's place of `storage.uri` (the run's or the runtime's), or where the runtime's `allowed.storage` says, and is signed by the installation or one of the runtime's `trustedSigners`; on one machine by this installation or a key of `--trust`. Anything else is refused."""
+    request: Name | None = None
+    """Asks a run that has gone back to this snapshot already to do so once more: any text that did not stand here then, such as the time. Taking it out asks nothing. Unset: once. On one machine: refused, as `rollout run --in-place` is asked each time."""

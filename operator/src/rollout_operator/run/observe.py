@@ -48,7 +48,7 @@ from rollout_operator.run.plan.preconditions.restoring import (
     RestoreSource,
     check_restore,
     find_source,
-    foreign_signers,
+    order_restore,
     source_at,
     told_before,
 )
@@ -181,19 +181,14 @@ class Observer:
             spec=spec,
             storage_class=wanted_class(spec),
             access_mode=access_mode(spec, classes, drivers),
-            restore=None if source is None else await self._restore_order(source, observed.runtime),
+            restore=None if source is None else await self._restore_order(source, observed),
             sources=tuple(sorted({one.claim for one in upstreams if one.claim})),
             placements=await self.asker.placements(quota) if quota is not None else {},
         )
 
-    async def _restore_order(self, source: RestoreSource, runtime: RuntimeSpec) -> RestoreOrder:
-        own = await self.trusted()
-        return RestoreOrder(
-            snapshot=source.id,
-            place=source.place,
-            trusted=(*own, *runtime.trusted_signers),
-            foreign=foreign_signers(runtime, own),
-        )
+    async def _restore_order(self, source: RestoreSource, observed: Observed) -> RestoreOrder:
+        wanted = observed.spec.restore_from if observed.spec is not None else None
+        return order_restore(source, wanted, observed.runtime, await self.trusted())
 
     def _inputs(self, observed: Observed) -> Inputs:
         """What can be said of an attempt without asking anybody."""

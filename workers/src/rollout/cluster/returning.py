@@ -9,8 +9,13 @@ from rollout.cluster.objects import condition, dig
 from rollout.errors import SpecError
 
 
-def find_return(run: Mapping[str, Any], snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    """The change of the run's object (a merge patch): resumed, from that snapshot. Raises SpecError where it would do nothing."""
+def find_return(
+    run: Mapping[str, Any], snapshot: Mapping[str, Any], request: str
+) -> dict[str, Any]:
+    """The change of the run's object (a merge patch): resumed, from that snapshot. Raises SpecError where it would do nothing.
+
+    ``request``: a text that no earlier change had; it is written where the run names that snapshot already.
+    """
     name, wanted = run["metadata"]["name"], snapshot["metadata"]["name"]
     spec = run["spec"]
     if condition(run, "Finished").get("status") == "True":
@@ -29,11 +34,6 @@ def find_return(run: Mapping[str, Any], snapshot: Mapping[str, Any]) -> dict[str
             f"snapshot/{wanted} is of run {of.get('name')} ({of.get('uid')}): run/{name} goes back to its own snapshots"
             " only; make another run that begins with this one"
         )
-    if dig(run, "spec.restoreFrom.snapshotRef.name") == wanted:
-        raise SpecError(
-            f"run/{name} has restoreFrom {wanted} already, and goes back to a snapshot once: name another one of its"
-            " own, or make another run that begins with this one"
-        )
-    return {
-        "spec": {"suspend": False, "restoreFrom": {"snapshotRef": {"name": wanted}, "object": None}}
-    }
+    again = dig(run, "spec.restoreFrom.snapshotRef.name") == wanted
+    from_ = {"snapshotRef": {"name": wanted}, "object": None, "request": request if again else None}
+    return {"spec": {"suspend": False, "restoreFrom": from_}}

@@ -87,6 +87,8 @@ def resume(
     if snapshot is None:
         _set_suspended(name, context, namespace, output, suspended=False)
         return
+    from datetime import UTC, datetime
+
     from rollout.cluster.kinds import RUN, SNAPSHOT, Reference, parse_reference
     from rollout.cluster.returning import find_return
     from rollout.errors import SpecError
@@ -96,7 +98,8 @@ def resume(
         raise SpecError(f"{reference}: only runs go back to a snapshot")
     cluster = open_cluster(context, namespace)
     wanted = Reference(kind=SNAPSHOT, name=snapshot.removeprefix("snapshot/"))
-    change = find_return(cluster.get(reference), cluster.get(wanted))
+    now = datetime.now(UTC).isoformat()
+    change = find_return(cluster.get(reference), cluster.get(wanted), now)
     after = cluster.patch(reference, change)
     if output is OutputFormat.json:
         print_json(after)

@@ -40,11 +40,20 @@ BEGUN_BYTES_MAX = 64 << 10
 
 
 class Begun(Record, frozen=True, kw_only=True):
-    """What the processes of a run that began with a snapshot are told. ``snapshot``: the one that it last began or went back with."""
+    """What the processes of a run that began with a snapshot are told. ``snapshot``: the one that it last began or went back with.
+
+    ``request``: the one by which it did.
+    """
 
     snapshot: str
     threads: int
     grade: str
+    request: str = ""
+
+    def answers(self, order: RestoreOrder) -> bool:
+        """Whether what is ordered has been done: a request that was taken out asks for nothing."""
+        asked = order.request is None or order.request == self.request
+        return self.snapshot == order.snapshot and asked
 
 
 def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
@@ -59,7 +68,7 @@ def begin_with_snapshot(config: WorkerConfig) -> WorkerConfig:
     else:
         restore = _find(config.restore, config)
         told = tell(restore, config, find_cost(restore, config))
-        _write(named, restore, told)
+        _write(named, config.restore, told)
         restore_into(restore, config)
     try:
         replace_text(run.worker_config, told.model_dump_json(exclude_none=True, indent=1))
@@ -91,14 +100,14 @@ async def _has_begun(config: WorkerConfig) -> bool:
 
 
 def _go_on(order: RestoreOrder, config: WorkerConfig, named: NamedObjects) -> WorkerConfig:
-    """A run that has begun: what it was told before. An order that names another snapshot takes it back to that one."""
+    """A run that has begun: what it was told before. An order that names another snapshot takes it back to that one, and so does another request."""
     begun = _read(named)
     told = config if begun is None else _told(begun, config)
-    if begun is None or begun.snapshot != order.snapshot:
+    if begun is None or not begun.answers(order):
         restore = _find(order, config)
         _require_own(restore, config, begun)
         return_to(restore, config)
-        _write(named, restore, told)
+        _write(named, order, told)
     return told
 
 
@@ -129,8 +138,13 @@ def _told(begun: Begun, config: WorkerConfig) -> WorkerConfig:
     return told if begun.grade == config.resolved.grade else graded_logical(told)
 
 
-def _write(named: NamedObjects, restore: Restore, told: WorkerConfig) -> None:
-    begun = Begun(snapshot=restore.manifest.id, threads=told.threads, grade=told.resolved.grade)
+def _write(named: NamedObjects, order: RestoreOrder, told: WorkerConfig) -> None:
+    begun = Begun(
+        snapshot=order.snapshot,
+        threads=told.threads,
+        grade=told.resolved.grade,
+        request=order.request or "",
+    )
     data, before = msgspec.json.encode(begun), named.get(BEGUN, BEGUN_BYTES_MAX)
     if before is None:
         named.create(BEGUN, data)

@@ -12,7 +12,8 @@ from rollout_api.names import SNAPSHOT_MANIFESTS
 from rollout_api.places import parse_snapshot
 from rollout_api.v1alpha1.runtime import RuntimeSpec
 from rollout_api.v1alpha1.snapshot import SnapshotStatus
-from rollout_api.v1alpha1.storage import SnapshotObject
+from rollout_api.v1alpha1.storage import RestoreFrom, SnapshotObject
+from rollout_api.worker import RestoreOrder
 from rollout_operator.run.plan.model import Blocked
 from rollout_operator.run.plan.preconditions.upstreams import OBJECTS, STRAY_SHOWN_MAX, Readable
 from rollout_operator.run.render.contract import RUN_FOLDER
@@ -97,9 +98,24 @@ def told_before(source: RestoreSource, order: str | None, spec: Mapping[str, Any
     """
     before = {} if order is None else json.loads(order)
     told = before.get("restore")
-    if told is None or before["spec"].get("restoreFrom") != spec.get("restoreFrom"):
+    was, now = ({**(one.get("restoreFrom") or {})} for one in (before.get("spec", {}), spec))
+    asked_before, asked = was.pop("request", None), now.pop("request", None)
+    if told is None or was != now or asked not in (None, asked_before):
         return source
     return RestoreSource(name=source.name, state="Taken", id=told["snapshot"], place=told["place"])
+
+
+def order_restore(
+    source: RestoreSource, wanted: RestoreFrom | None, runtime: RuntimeSpec, own: Collection[str]
+) -> RestoreOrder:
+    """What the coordinator is told of a snapshot that is there. ``own``: our signers."""
+    return RestoreOrder(
+        snapshot=source.id,
+        place=source.place,
+        trusted=(*own, *runtime.trusted_signers),
+        foreign=foreign_signers(runtime, own),
+        request=None if wanted is None else wanted.request,
+    )
 
 
 def foreign_signers(runtime: RuntimeSpec, own: Collection[str]) -> tuple[str, ...]:
