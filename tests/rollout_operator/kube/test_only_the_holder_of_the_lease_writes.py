@@ -141,6 +141,32 @@ async def test_a_holder_renews_with_one_call_and_looks_again_when_it_is_refused(
     assert leases.lease["spec"]["holderIdentity"] == "b"
 
 
+async def test_whoever_reads_that_another_one_holds_it_leads_no_more_whatever_its_clock_says():
+    leases, clock, _, second = pair()
+    stands_still = Clocks(monotonic=lambda: 100.0)
+    first = Leader(client=leases, namespace="n", identity="a", clocks=stands_still)
+    await first.step()
+    await second.step()
+    clock.now += LEASE_SECONDS
+    await second.step()
+    assert first.is_leader()
+    assert second.is_leader()
+    await first.step()
+    await first.step()
+    assert not first.is_leader()
+    with pytest.raises(NotLeader):
+        first.require()
+
+
+async def test_whoever_takes_it_from_a_silent_holder_leads_at_once():
+    _, clock, first, second = pair()
+    await first.step()
+    await second.step()
+    clock.now += LEASE_SECONDS
+    await second.step()
+    assert second.is_leader()
+
+
 async def test_a_call_that_hangs_is_given_up_in_time_for_another(monkeypatch):
     assert 2 * (module.TRY_SECONDS_MAX + module.RETRY_SECONDS) <= RENEW_SECONDS_MAX
     monkeypatch.setattr(module, "TRY_SECONDS_MAX", 0.05)

@@ -303,14 +303,17 @@ class Story:
 
 PAIRS_FROM = 1 << 34
 """Seeds from here on tell the same stories under two replicas of the operator."""
-BOTH_WRITE = (9, 56, 20)
-"""Of these, in which both write for a while; in the first a stale leader meets a finished run."""
+BOTH_WRITE = (9, 232, 20, 56)
+"""Of these, in which both write for a while; in the first and the last only where a clock is believed more than the Lease,
+and in the first a stale leader meets a finished run."""
 MIXED_FROM = 1 << 35
 """Seeds from here on tell the same stories with requests that overtake each other, those of pairs included."""
 SHIFTED_FROM = 1 << 36
 """Seeds from here on tell the same stories, with the same draws and one request more at the beginning, those of pairs included."""
 MADE_AGAIN = (9,)
 """Of those of pairs: a stale leader finds no Secret, of a run whose children another one has removed."""
+THAWED = 163
+"""Of those of pairs: a replica whose clock is slow thaws, reads that another one leads, and sees pods late."""
 RECORD_LOST = 149
 """Of those of pairs: a record is deleted, whoever remembers it dies, and a suspension is taken back meanwhile."""
 

@@ -19,6 +19,7 @@ from run_stories import (
     PAIRS_FROM,
     RECORD_LOST,
     SHIFTED_FROM,
+    THAWED,
 )
 from simulate_operator import Life, simulate
 
@@ -49,6 +50,12 @@ def test_known_seeds_of_shifted_requests(seed):
 
 def test_an_attempt_whose_record_nobody_remembers_is_over():
     check(SHIFTED_FROM + RECORD_LOST)
+
+
+def test_who_reads_that_another_one_leads_takes_nothing_back_of_what_that_one_said():
+    life = check(SHIFTED_FROM + THAWED)
+    assert len(life.writers) > 2
+    assert life.num_overlaps
 
 
 @pytest.mark.parametrize("seed", range(3))

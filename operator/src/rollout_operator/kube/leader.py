@@ -1,7 +1,8 @@
 """One of the replicas writes: the one that holds the Lease (12 s to live, renewed every second).
 
 The age of the Lease is judged by our own clock from when we last renewed it, and asked before every
-write: a process that was frozen finds that it is no leader any more before it can do harm.
+write: a process that was frozen finds that it is no leader any more before it can do harm. Who reads there
+that another one holds it leads no more, whatever its own clock says.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ class Leader:
             return
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
-        if holder not in {"", self.identity} and not self._silent(spec):
-            return
+        if holder not in {"", self.identity}:
+            self._step_down()
+            if not self._silent(spec):
+                return
         changes = spec.get("leaseTransitions", 0) + (holder != self.identity)
         acquired = spec.get("acquireTime") if holder == self.identity else None
         lease["spec"] = self._spec(changes, acquired)
@@ -100,6 +103,10 @@ class Leader:
                 await self.client.replace(lease, LEASES, manager=LEASE_NAME)
         except KubeError as error:
             log.warning("lease not given back error=%s", error)
+        self._step_down()
+
+    def _step_down(self) -> None:
+        """Lead no more, whatever our clock says of the last renewal."""
         self._renewed_at = float("-inf")
 
     async def _create(self, began: float) -> None:
