@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rollout.weights.mirrors.memory import NAME
+from rollout_vllm.sending.memory import NAME
 
 
 def mirror_addresses(pid: int) -> tuple[int, int] | None:

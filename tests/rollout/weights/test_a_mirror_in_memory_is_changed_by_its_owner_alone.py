@@ -21,10 +21,11 @@ from rollout.errors import NoSpace, StoreError
 from rollout.objects.filesystem import FilesystemStore
 from rollout.weights.digest import digest_tensors, load_weights, save_weights
 from rollout.weights.mirror import WeightFiles
-from rollout.weights.mirrors.memory import NAME, MemoryFile
+from rollout.weights.mirrors.memory import MemoryFile
 from rollout.weights.publisher import CHAIN_MAX, Publisher
 from rollout_vllm.digest import combine_digests
 from rollout_vllm.reading import HashedFile
+from rollout_vllm.sending.memory import NAME
 
 MUCH = 1 << 40
 

@@ -22,7 +22,7 @@ from blake3 import blake3
 
 from rollout.objects.bulk import PIECE_BYTES
 from rollout.weights.raw import parse_header
-from rollout.weights.safetensors import NAMES
+from rollout_vllm.sending.heads import NAMES
 
 log = logging.getLogger(__name__)
 

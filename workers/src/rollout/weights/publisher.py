@@ -18,7 +18,8 @@ from rollout.seams import ObjectStore
 from rollout.weights.delta import Tensors, encode_delta, layout_of
 from rollout.weights.device_hash.digest import device_digests
 from rollout.weights.host import host_tensors
-from rollout.weights.safetensors import raw_tensors, safetensors_head, safetensors_parts
+from rollout.weights.safetensors import raw_tensors, safetensors_parts
+from rollout_vllm.sending.heads import safetensors_head
 
 CHAIN_MAX = 10
 """Deltas after a dense base; what TRL's delta sync and PULSE use."""
