@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rollout_vllm.sending.memory import NAME
@@ -33,6 +34,9 @@ def flip_in_memory(pid: int, place: int) -> None:
 def mirror_size(pid: int) -> int:
     """Bytes of the file that is mapped there."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        if f"/memfd:{NAME}" in str(link.readlink()):
-            return link.stat().st_size
+        with suppress(
+            FileNotFoundError
+        ):  # one that was closed meanwhile, such as the listing's own
+            if f"/memfd:{NAME}" in str(link.readlink()):
+                return link.stat().st_size
     raise AssertionError(f"process {pid} has no weights in memory")

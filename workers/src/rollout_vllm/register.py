@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.factory import (
+    WeightTransferEngineFactory,
+    WeightTransferTrainerFactory,
+)
 from vllm.version import __version__
 
 from rollout_vllm.ends import find_stop_texts
@@ -10,15 +13,24 @@ from rollout_vllm.stacks import show_on_signal
 from rollout_vllm.supported import require_supported
 
 BACKEND = "rollout"
-"""Name of our weight-transfer engine in ``--weight-transfer-config``."""
+"""Name of both our weight-transfer engines, of servers in ``--weight-transfer-config``."""
 
 
 def register() -> None:
-    """Make our weight-transfer engine known, and stop texts found. Raises UnsupportedVllmError; may be called again."""
-    require_supported(__version__)
+    """Make our weight-transfer engines known, and stop texts found. Raises UnsupportedVllmError; may be called again."""
+    register_transfers()
     find_stop_texts()
     show_on_signal()  # a server that does not move is asked where it stands
+
+
+def register_transfers() -> None:
+    """Our weight-transfer engines alone, as a trainer needs them. Raises UnsupportedVllmError; may be called again."""
+    require_supported(__version__)
     if BACKEND not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
         WeightTransferEngineFactory.register_engine(
             BACKEND, "rollout_vllm.transfer", "FileTransferEngine"
+        )
+    if BACKEND not in WeightTransferTrainerFactory._registry:  # noqa: SLF001 - likewise
+        WeightTransferTrainerFactory.register_engine(
+            BACKEND, "rollout_vllm.sending.trainer", "MemoryTrainer"
         )

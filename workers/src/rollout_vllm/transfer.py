@@ -1,6 +1,6 @@
-"""vLLM's weight-transfer engine ``rollout``: loads a version from a file that the actor keeps.
+"""vLLM's weight-transfer engine ``rollout``: loads a version from a file that an actor or a trainer keeps.
 
-The actor patches the file and says which tensors changed; the modules that these belong to are loaded
+An actor patches the file and says which tensors changed; the modules that these belong to are loaded
 whole and in place, everything else stays as it is. The whole model is loaded by vLLM's own
 ``reload_weights``: the first time, after any doubt, and for a model whose modules are not known by name.
 
@@ -42,12 +42,14 @@ class FileUpdate(WeightTransferUpdateInfo):
     """One version, whole, in the safetensors file ``path``.
 
     ``changed``: the tensors that differ from the version of digest ``base``, which must be the one that
-    was loaded last; None: any may.
+    was loaded last; None: any may. ``digest``: what the tensors must have been when they were handed to the loader;
+    empty: whoever asks compares (``report``).
     """
 
     path: str
     changed: list[str] | None = None
     base: str = ""
+    digest: str = ""
 
 
 class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
@@ -77,7 +79,7 @@ class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
 
     @torch.no_grad()
     def receive_weights(self, update_info: FileUpdate) -> None:
-        """Load what changed. Raises RuntimeError where ``base`` is not what is loaded."""
+        """Load what changed. Raises RuntimeError where ``base`` is not what is loaded, or ``digest`` is not met."""
         base, self._digests, known = self._root(), {}, self._digests
         if update_info.changed is not None and update_info.base != base:
             raise RuntimeError(
@@ -98,6 +100,12 @@ class FileTransferEngine(WeightTransferEngine[Nothing, FileUpdate]):
             found = file.digests()
         self._loaded = tuple(found)
         self._digests = known | found
+        if update_info.digest and (root := self._root()) != update_info.digest:
+            self._digests = {}
+            raise RuntimeError(
+                f"{update_info.path} was to be {update_info.digest}, and {root} was loaded: do not sample from it; send"
+                " the whole version again"
+            )
 
     def finish_weight_update(self) -> None:
         """Nothing to do."""
