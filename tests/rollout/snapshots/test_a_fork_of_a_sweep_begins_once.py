@@ -252,8 +252,8 @@ def test_a_book_with_damaged_forks_is_named(world, damage):
 @pytest.mark.parametrize(
     ("over", "words"),
     [
-        ("seed=0,1,2", "no --over is of what a begun run may change"),
-        ("train.algorithm.grpo.groupSize=2,4,8", "no --over is of what a begun run may change"),
+        ("seed=0,1,2", "nothing swept is of what a begun run may change"),
+        ("train.algorithm.grpo.groupSize=2,4,8", "nothing swept is of what a begun run may change"),
     ],
 )
 def test_forks_that_would_be_their_winners_are_refused(tmp_path, over, words):

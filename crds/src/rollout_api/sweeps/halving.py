@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rollout_api.v1alpha1.sweep import SweepSpec
+
 RUNGS_MAX = 16
 
 
@@ -35,6 +37,15 @@ class Loser:
     def explain(self) -> str:
         """Why it is stopped, for people."""
         return f"at step {self.step} it was number {self.place} of {self.num_runs}, of which {self.kept} go on"
+
+
+def halving_rule(spec: SweepSpec) -> HalvingRule | None:
+    """The rule that losers are found by; None where every run goes to its end."""
+    wanted = spec.early_stopping.halving if spec.early_stopping is not None else None
+    if wanted is None:
+        return None
+    least = wanted.factor if wanted.min_runs is None else wanted.min_runs
+    return HalvingRule(first_step=wanted.first_step, factor=wanted.factor, min_runs=least)
 
 
 def rung_of(rule: HalvingRule, step: int) -> int | None:

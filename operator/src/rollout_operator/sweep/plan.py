@@ -13,7 +13,14 @@ from dataclasses import replace
 from rollout_api.conditions import Reason
 from rollout_api.names import sweep_fork_name, sweep_run_name
 from rollout_api.sweeps.forking import explore
-from rollout_api.sweeps.halving import HalvingRule, Loser, find_losers, find_winner, rung_of
+from rollout_api.sweeps.halving import (
+    HalvingRule,
+    Loser,
+    find_losers,
+    find_winner,
+    halving_rule,
+    rung_of,
+)
 from rollout_api.sweeps.points import plan_points
 from rollout_api.v1alpha1.sweep import ForkedFrom, Rung, SweepRun, SweepSpec
 from rollout_operator.run.plan.model import Blocked
@@ -86,15 +93,6 @@ def plan_runs(seen: SweepSeen) -> tuple[SweepRun, ...]:
     told = {one.name: one for one in losers}
     stopped = [_stop(one, told[one.name]) if one.name in told else one for one in followed]
     return (*stopped, *_fork(seen, stopped, losers))
-
-
-def halving_rule(spec: SweepSpec) -> HalvingRule | None:
-    """The rule that losers are found by; None where every run goes to its end."""
-    wanted = spec.early_stopping.halving if spec.early_stopping is not None else None
-    if wanted is None:
-        return None
-    least = wanted.factor if wanted.min_runs is None else wanted.min_runs
-    return HalvingRule(first_step=wanted.first_step, factor=wanted.factor, min_runs=least)
 
 
 def _first(seen: SweepSeen, spec: SweepSpec) -> Iterator[SweepRun]:

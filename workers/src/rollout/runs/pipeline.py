@@ -42,7 +42,9 @@ def order_runs(documents: Sequence[Document]) -> tuple[Document, ...]:
     """
     runs = {_name(one): one for one in documents if one.data.get("kind") == "RolloutRun"}
     if not runs:
-        raise SpecError(f"{documents[0].source}: no RolloutRun in it")
+        swept = any(one.data.get("kind") == "RolloutSweep" for one in documents)
+        hint = "; a RolloutSweep is run by rollout sweep -f" if swept else ""
+        raise SpecError(f"{documents[0].source}: no RolloutRun in it{hint}")
     for document in documents:
         if document.data.get("kind") == "RolloutRun" and runs[_name(document)] is not document:
             raise SpecError(f"{document.source}: two runs are named {_name(document)!r}")

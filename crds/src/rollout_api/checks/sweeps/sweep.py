@@ -37,7 +37,7 @@ def check_sweep(
 ) -> Iterator[Problem]:
     """Every problem of a sweep's spec; ``template`` is that of its runs as it was written."""
     if facts.platform == "local":
-        fix = "run rollout sweep -f FILE --over path=value,value on this machine"
+        fix = "run rollout sweep -f FILE on this machine"
         yield not_supported("kind", "a RolloutSweep on one machine", fix)
         return
     found = [*check_form(spec)]

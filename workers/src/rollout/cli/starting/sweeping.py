@@ -1,9 +1,10 @@
-"""``rollout sweep``: one manifest over a grid of settings and seeds, ending in one page."""
+"""``rollout sweep``: one manifest over a grid of settings and seeds, or a RolloutSweep, ending in one page."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rollout.runs.manifest import Document
     from rollout.supervisor.sweeps.book import Entry, Sweep
     from rollout.supervisor.sweeps.halving import Halving
+    from rollout.supervisor.sweeps.manifest import PlannedSweep
     from rollout.supervisor.sweeps.points import Axis, Point
 
 PARALLEL_MAX = 64
@@ -61,10 +63,22 @@ HalveByOption = Annotated[
         help="RewardMean (of the step; the default), or BestEvaluation (of the evaluation that selects).",
     ),
 ]
-ParallelOption = Annotated[
-    int,
+OverOption = Annotated[
+    list[str] | None,
     typer.Option(
-        "--parallel", min=1, max=PARALLEL_MAX, help="Points at a time; they share this machine."
+        "--over", help="A field and its values: train.maxStaleness=0,1 (repeatable: a grid)."
+    ),
+]
+SeedsOption = Annotated[
+    int, typer.Option("--seeds", min=1, max=SEEDS_MAX, help="Repeat each point so often.")
+]
+ParallelOption = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        min=1,
+        max=PARALLEL_MAX,
+        help="Points at a time; they share this machine. Default: 1, or parallelism of a RolloutSweep.",
     ),
 ]
 ForksOption = Annotated[
@@ -81,19 +95,15 @@ ForksOption = Annotated[
 def sweep(
     file: FileOption,
     *,
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--over", help="A field and its values: train.maxStaleness=0,1 (repeatable: a grid)."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, max=SEEDS_MAX, help="Repeat each point so often.")
-    ] = 1,
-    parallel: ParallelOption = 1,
+    over: OverOption = None,
+    seeds: SeedsOption = 1,
+    parallel: ParallelOption = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="The sweep's folder; default: <manifest's name>-sweep."),
+        typer.Option(
+            "--name",
+            help="The sweep's folder; default: <manifest's name>-sweep, or the name of a RolloutSweep.",
+        ),
     ] = None,
     halve_at: HalveAtOption = None,
     halve_factor: HalveFactorOption = None,
@@ -104,39 +114,97 @@ def sweep(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
-    """Run a manifest over a grid of settings; skip what is finished, stop losers early; end with a ranked page."""
+    """Run a manifest over a grid of settings, or a RolloutSweep; skip what is finished, stop losers early; end with a ranked page."""
     import os
 
     from rollout.common.stacks import show_on_signal
     from rollout.runs.run_dir import runs_home
     from rollout.supervisor.sweeps.book import Sweep, exit_code_of
-    from rollout.supervisor.sweeps.points import Grid, place_document, plan_points
     from rollout.supervisor.sweeps.running import run_points
 
-    document = _document(file, set_ or [])
-    axes = _axes(document, over or [], seeds)
-    points = plan_points(document, axes)
-    halving = _halving(points, halve_at, halve_factor, halve_by)
-    home = runs_home(os.environ)
-    grid = Grid(base=place_document(document), axes=tuple(axes))
-    wanted = Sweep(
-        folder=home / (name or _sweep_name(document)),
-        home=home,
+    asked = SweepOptions(
+        over=tuple(over or ()),
+        seeds=seeds,
         parallel=parallel,
-        shows=parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
-        tell=print_note,
-        halving=halving,
-        grid=grid,
-        forks_max=forks or 0,
+        halve_at=halve_at,
+        halve_factor=halve_factor,
+        halve_by=halve_by,
+        forks=forks,
     )
-    _require_forks(wanted, points, forks)
+    planned = _plan(_document(file, set_ or []), asked)
+    home = runs_home(os.environ)
+    wanted = Sweep(
+        folder=home / (name or planned.name),
+        home=home,
+        parallel=planned.parallel,
+        shows=planned.parallel == 1 and output is OutputFormat.text and sys.stderr.isatty(),
+        tell=print_note,
+        halving=planned.halving,
+        grid=planned.grid,
+        forks_max=planned.forks_max,
+    )
+    _require_forks(wanted, planned.points)
     if dry_run:
-        _print_points(points, output)
+        _print_points(planned.points, output)
         return
     show_on_signal()
-    entries = run_points(wanted, points)
-    _tell(entries, wanted.folder, by, output)
+    entries = run_points(wanted, planned.points)
+    _tell(entries, wanted.folder, by or planned.ranked_by, output)
     raise typer.Exit(exit_code_of(entries))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """What the options say of a sweep; a RolloutSweep says all of it itself, but ``parallel`` may be another here."""
+
+    over: tuple[str, ...]
+    seeds: int
+    parallel: int | None
+    halve_at: int | None
+    halve_factor: int | None
+    halve_by: HalveBy | None
+    forks: int | None
+
+    def named(self) -> Iterator[str]:
+        """The options that only a manifest of a run takes, where they are given."""
+        given = {
+            "--over": self.over,
+            "--seeds": self.seeds > 1,
+            "--halve-at": self.halve_at,
+            "--halve-factor": self.halve_factor,
+            "--halve-by": self.halve_by,
+            "--forks": self.forks,
+        }
+        yield from (name for name, value in given.items() if value)
+
+
+def _plan(document: Document, asked: SweepOptions) -> PlannedSweep:
+    """What is to be run. Raises SpecError."""
+    from rollout.errors import SpecError
+    from rollout.supervisor.sweeps.manifest import PlannedSweep, is_sweep, plan_sweep
+    from rollout.supervisor.sweeps.points import Grid, place_document, plan_points
+
+    if is_sweep(document):
+        if (option := next(asked.named(), None)) is not None:
+            raise SpecError(f"{option}: a RolloutSweep says it itself; change the manifest")
+        planned = plan_sweep(document)
+        return planned if asked.parallel is None else replace(planned, parallel=asked.parallel)
+    axes = _axes(document, asked.over, asked.seeds)
+    points = plan_points(document, axes)
+    halving = _halving(points, asked.halve_at, asked.halve_factor, asked.halve_by)
+    if asked.forks is not None and halving is None:
+        raise SpecError(
+            f"--forks {asked.forks}: nothing loses, and nothing is forked, without --halve-at STEP"
+        )
+    return PlannedSweep(
+        name=_sweep_name(document),
+        points=points,
+        grid=Grid(base=place_document(document), axes=tuple(axes)),
+        parallel=asked.parallel or 1,
+        halving=halving,
+        forks_max=asked.forks or 0,
+        ranked_by=None,
+    )
 
 
 def _document(file: str, overrides: Sequence[str]) -> Document:
@@ -186,18 +254,12 @@ def _halving(
     return Halving(rule=rule, metric=metric.value)
 
 
-def _require_forks(sweep: Sweep, points: Sequence[Point], forks: int | None) -> None:
-    """Raises SpecError for forks of nobody, or that could not be."""
-    from rollout.errors import SpecError
+def _require_forks(sweep: Sweep, points: Sequence[Point]) -> None:
+    """Raises SpecError for forks that could not be."""
     from rollout.supervisor.sweeps.forking import require_forkable
 
-    if forks is None:
-        return
-    if sweep.halving is None:
-        raise SpecError(
-            f"--forks {forks}: nothing loses, and nothing is forked, without --halve-at STEP"
-        )
-    require_forkable(sweep, points)
+    if sweep.forks_max:
+        require_forkable(sweep, points)
 
 
 def _sweep_name(document: Document) -> str:

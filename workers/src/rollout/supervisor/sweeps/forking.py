@@ -31,8 +31,9 @@ from rollout.supervisor.sweeps.book import Entry, ForkedFrom, Sweep, read_book, 
 from rollout.supervisor.sweeps.halving import PointsComparer
 from rollout.supervisor.sweeps.points import Axis, Grid, Point
 from rollout_api.names import SNAPSHOT_MANIFESTS, sweep_fork_name
-from rollout_api.sweeps.forking import EXPLORED, explore_listed, is_explored
+from rollout_api.sweeps.forking import EXPLORED, explore, explore_listed, is_explored
 from rollout_api.sweeps.halving import Loser
+from rollout_api.sweeps.settable import find_settable
 
 LOOK_SECONDS = 1.0
 """Between two tries at the snapshots that forks wait for."""
@@ -45,13 +46,13 @@ def require_forkable(sweep: Sweep, points: Sequence[Point]) -> None:
     assert sweep.grid is not None
     if not any(is_explored(axis.path) for axis in sweep.grid.axes):
         raise SpecError(
-            "--forks: no --over is of what a begun run may change, so that a fork would be its winner once more;"
+            "forks: nothing swept is of what a begun run may change, so that a fork would be its winner once more;"
             f" add one of {', '.join(EXPLORED)}, or leave --forks out"
         )
     train = prepare_run(points[0].document).spec.train
     if train is not None and train.output is not None:
         raise SpecError(
-            "--forks: spec.train.output: a fork would write its model to its winner's place; leave it out, and take the"
+            "forks: spec.train.output: a fork would write its model to its winner's place; leave it out, and take the"
             " best one home by rollout model export"
         )
     build_fork(sweep.grid, sweep_fork_name(sweep.folder.name, 1), points[0].settings)
@@ -115,6 +116,10 @@ def explore_settings(grid: Grid, winner: Entry, name: str) -> dict[str, Any]:
 
 
 def _beside(axis: Axis, value: Any, name: str) -> Any:
+    if axis.parameter is not None:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        (found,) = explore((axis.parameter,), (text,), name)
+        return find_settable(axis.path).parse(found)
     place = _place(axis, value)
     if place is None:
         return value

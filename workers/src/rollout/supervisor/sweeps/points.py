@@ -20,6 +20,7 @@ from rollout.errors import SpecError
 from rollout.runs.manifest import Document
 from rollout.runs.prepare import base_folder, place_paths
 from rollout.runs.validation import apply_values, parse_scalar, require_valid
+from rollout_api.v1alpha1.sweep import SweepParameter
 
 POINTS_MAX = 1000
 NAME_MAX = 63
@@ -28,11 +29,12 @@ SEED = "seed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A field and its values; ``texts`` are the values as they were written."""
+    """A field and its values; ``texts`` are the values as they were written. ``parameter``: what a RolloutSweep says of it."""
 
     path: str
     values: tuple[Any, ...]
     texts: tuple[str, ...]
+    parameter: SweepParameter | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
