@@ -15,6 +15,13 @@ from rollout_vllm.supported import require_supported
 BACKEND = "rollout"
 """Name of both our weight-transfer engines, of servers in ``--weight-transfer-config``."""
 
+ENGINES = {
+    BACKEND: ("rollout_vllm.transfer", "FileTransferEngine"),
+    "rollout-nccl": ("rollout_vllm.devices.verified", "VerifiedNccl"),
+    "rollout-ipc": ("rollout_vllm.devices.verified", "VerifiedIpc"),
+}
+"""Of servers, by name: where each is found. Those between devices are refused when one is made."""
+
 
 def register() -> None:
     """Make our weight-transfer engines known, and stop texts found. Raises UnsupportedVllmError; may be called again."""
@@ -26,10 +33,9 @@ def register() -> None:
 def register_transfers() -> None:
     """Our weight-transfer engines alone, as a trainer needs them. Raises UnsupportedVllmError; may be called again."""
     require_supported(__version__)
-    if BACKEND not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
-        WeightTransferEngineFactory.register_engine(
-            BACKEND, "rollout_vllm.transfer", "FileTransferEngine"
-        )
+    for name, (module, engine) in ENGINES.items():
+        if name not in WeightTransferEngineFactory._registry:  # noqa: SLF001 - it has no look-up
+            WeightTransferEngineFactory.register_engine(name, module, engine)
     if BACKEND not in WeightTransferTrainerFactory._registry:  # noqa: SLF001 - likewise
         WeightTransferTrainerFactory.register_engine(
             BACKEND, "rollout_vllm.sending.trainer", "MemoryTrainer"

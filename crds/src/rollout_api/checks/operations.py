@@ -131,7 +131,7 @@ def weights_can_be_transferred(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
         reason="NotSupported",
         message=f"{chosen} moves weights between GPUs, and actors or learner have no accelerator"
         if on_cpu
-        else f"{chosen} is not built yet: nothing here has loaded a version by it",
+        else f"{chosen} is unproven until a device has run it, and no run is wired to it yet",
         fix="use File, which loads what changed on any device",
     )
 

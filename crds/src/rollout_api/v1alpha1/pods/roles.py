@@ -66,8 +66,8 @@ class Vllm(ApiModel):
     weight_transfer: Literal["File", "Nccl", "SparseNccl", "Ipc"] = filled("File")
     """How new weights come into the server. `File`, the default everywhere: the actor patches a file that the server
     maps, in memory where there is room, and the server loads the modules that changed; an actor may come and go. The
-    others move weights between GPUs by vLLM's own engines; they are never chosen for you, and not built yet: a plan
-    refuses them."""
+    others move weights between GPUs by vLLM's own engines; they are never chosen for you, and unproven until a device
+    has run them: a plan refuses them."""
     extra_arguments: Parameters = many(64, key="name")
     """Further server flags, without dashes; those that do more than tune the server are refused."""
 
