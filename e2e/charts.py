@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+import yamls
 from cluster import build, pins
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
@@ -58,5 +59,5 @@ def render(
 
 def objects(text: str) -> list[dict[str, Any]]:
     """The documents of a rendered chart, tests (hooks) left out."""
-    found = [one for one in yaml.safe_load_all(text) if one]
+    found = [one for one in yamls.read_all(text) if one]
     return [one for one in found if "helm.sh/hook" not in one["metadata"].get("annotations", {})]

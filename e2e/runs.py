@@ -3,8 +3,7 @@
 import copy
 from typing import Any
 
-import yaml
-
+import yamls
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 
@@ -31,7 +30,7 @@ STORAGE = {
 def install_crds(kubectl: Kubectl) -> None:
     """Apply the definitions and wait until their kinds are served."""
     kubectl("apply", *(part for crd in CRDS for part in ("-f", str(crd))))
-    names = [yaml.safe_load(crd.read_text())["metadata"]["name"] for crd in CRDS]
+    names = [yamls.read(crd.read_text())["metadata"]["name"] for crd in CRDS]
     kubectl.wait("--for=condition=Established", *(f"crd/{name}" for name in names))
 
 

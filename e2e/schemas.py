@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+import yamls
 from runs import CRDS, lay_over
 
 Path = tuple[str, ...]
@@ -39,7 +38,7 @@ class Rule:
 
 def read_schemas() -> dict[str, Any]:
     """The schema of each kind."""
-    found = (yaml.safe_load(file.read_text())["spec"] for file in CRDS)
+    found = (yamls.read(file.read_text())["spec"] for file in CRDS)
     return {
         spec["names"]["kind"]: spec["versions"][0]["schema"]["openAPIV3Schema"] for spec in found
     }

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from kustomize import COMPONENTS, DEFAULT, FOLDER, Component, added_by, key_of, render_all
 
+import yamls
 from cluster import build
 
 pytestmark = pytest.mark.control_plane
@@ -37,7 +38,7 @@ def build_folder(folder: Path) -> dict[Any, dict[str, Any]]:
     command = [str(build.path("kubectl")), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    made = [one for one in yaml.safe_load_all(done.stdout) if one]
+    made = [one for one in yamls.read_all(done.stdout) if one]
     apart = {"Namespace", "CustomResourceDefinition"}
     assert {one["kind"] for one in made} >= apart
     assert sum(one["kind"] == "CustomResourceDefinition" for one in made) == len(CRDS)

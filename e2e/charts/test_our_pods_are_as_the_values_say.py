@@ -1,10 +1,10 @@
 """Values that change our own pods change them, and everything that has to go along: ports, policies, the test of the release."""
 
 import pytest
-import yaml
 from renders import MODES, of_kind, pods, rendered
 
 import charts
+import yamls
 
 pytestmark = pytest.mark.control_plane
 
@@ -56,7 +56,7 @@ def test_helm_test_asks_what_there_is_and_is_let_through(mode):
     text = charts.render(values=MODES[mode])
     [test] = [
         one
-        for one in yaml.safe_load_all(text)
+        for one in yamls.read_all(text)
         if one and one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
     ]
     labels = test["metadata"]["labels"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
+import yamls
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
@@ -41,7 +41,7 @@ def kubectl(fake_cluster: Cluster) -> Kubectl:
     kubectl = replace(fake_cluster.kubectl, namespace="")
     crds = sorted(CRDS.glob("*s.yaml"))
     kubectl("apply", *(part for crd in crds for part in ("-f", str(crd))))
-    names = [yaml.safe_load(crd.read_text())["metadata"]["name"] for crd in crds]
+    names = [yamls.read(crd.read_text())["metadata"]["name"] for crd in crds]
     kubectl.wait("--for=condition=Established", *(f"crd/{name}" for name in names))
     kubectl.attempt("create", "namespace", "research")  # one sample names it
     return kubectl
@@ -57,7 +57,7 @@ def test_the_smallest_run_is_short_and_accepted(kubectl: Kubectl):
     assert shown is not None
     for text in (SMALLEST.read_text(), shown.group(1)):
         assert len(text.splitlines()) <= SMALLEST_LINES_MAX
-        document = yaml.safe_load(text)
+        document = yamls.read(text)
         assert document["kind"] == "RolloutRun"
         kubectl("create", "--dry-run=server", "-f", "-", stdin=text)
 

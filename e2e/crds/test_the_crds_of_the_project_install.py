@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import yamls
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
@@ -36,7 +36,7 @@ def test_a_crd_is_smaller_than_an_annotation(crd: Path):
 
 @pytest.mark.parametrize("crd", CRDS, ids=lambda path: path.stem)
 def test_a_crd_applied_twice_is_established_and_unchanged(kubectl: Kubectl, crd: Path):
-    name = yaml.safe_load(crd.read_text())["metadata"]["name"]
+    name = yamls.read(crd.read_text())["metadata"]["name"]
     kubectl("apply", "-f", str(crd))
     kubectl("apply", "-f", str(crd))
     kubectl.wait("--for=condition=Established", f"crd/{name}")
@@ -50,7 +50,7 @@ def test_a_crd_applied_twice_is_established_and_unchanged(kubectl: Kubectl, crd:
 
 def samples() -> list[dict[str, Any]]:
     """Every run of the samples, under a name that no other has, in the namespace of the test."""
-    found = [one for path in SAMPLES for one in yaml.safe_load_all(path.read_text()) if one]
+    found = [one for path in SAMPLES for one in yamls.read_all(path.read_text()) if one]
     runs = [one for one in found if one["kind"] == "RolloutRun"]
     for number, run in enumerate(runs):
         run["metadata"] = {"name": f"sample-{number}"}

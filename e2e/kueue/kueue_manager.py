@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
+import yamls
 from cluster import build, pins
 from cluster.control.ports import LOOPBACK, find_free_ports
 from cluster.errors import CannotRunHereError, ClusterError, StartError
@@ -58,7 +58,7 @@ class Kueue:
 def install(kubectl: Kubectl, address: str, port: int) -> None:
     """Everything of Kueue's default manifests but its Deployment. ``port`` is its webhooks'."""
     text = kubectl("kustomize", str(build.folder("kueue") / "config" / "default"))
-    found = [one for one in yaml.safe_load_all(text) if one and one["kind"] not in LEFT_OUT]
+    found = [one for one in yamls.read_all(text) if one and one["kind"] not in LEFT_OUT]
     objects = [one for one in found if one["kind"] != "Service"]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     document = {"apiVersion": "v1", "kind": "List", "items": [namespace, *objects]}

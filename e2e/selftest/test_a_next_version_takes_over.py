@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+import yamls
 from cluster.kubectl import Kubectl
 from cluster.paths import REPOSITORY
 from cluster.providers import Cluster
@@ -26,7 +26,7 @@ NUM_OBJECTS = 3
 
 
 def build_definition() -> dict[str, Any]:
-    found = yaml.safe_load(DEFINITION.read_text())
+    found = yamls.read(DEFINITION.read_text())
     found["metadata"]["name"] = NAME
     names = {"kind": KIND, "listKind": f"{KIND}List", "plural": PLURAL, "singular": KIND.lower()}
     found["spec"] |= {"group": GROUP, "names": names}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import samples
-import yaml
 
+import yamls
 from cluster.kubectl import Kubectl
 from cluster.nodes import containers
 from cluster.paths import REPOSITORY
@@ -36,9 +36,7 @@ ROLES = ("coordinator", "learner", "actors")
 def install(cluster: Cluster, cache: Path) -> None:
     """The definitions, the runtime of the sample and the operator, ready. Raises BuildError, ClusterError."""
     cluster.import_image(containers.ensure_worker())
-    found = list(
-        yaml.safe_load_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/default")))
-    )
+    found = yamls.read_all(cluster.kubectl("kustomize", str(REPOSITORY / "manifests/default")))
     definitions = [one for one in found if one["kind"] == "CustomResourceDefinition"]
     cluster.kubectl.apply(*definitions)
     names = [f"crd/{one['metadata']['name']}" for one in definitions]
