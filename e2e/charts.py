@@ -2,6 +2,7 @@
 
 import subprocess
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ CHART = REPOSITORY / "charts" / "rollout"
 CRDS_CHART = REPOSITORY / "charts" / "rollout-crds"
 NAMESPACE = "rollout-system"
 SECONDS_MAX = 300.0
+RENDERED_MAX = 256
+"""Texts that are kept, of up to half a megabyte."""
 
 
 def helm(*arguments: str, binary: str = "helm") -> subprocess.CompletedProcess[str]:
@@ -42,11 +45,20 @@ def render(
 ) -> str:
     """`helm template` of a chart as the release `rollout`, for a cluster that serves these kinds beside its own.
 
+    What was rendered once is not rendered again: nothing but these goes in, and a test that compares gives two of them.
+
     Raises:
         ClusterError: Helm refused; its words are in the message.
     """
+    return _template(chart, yaml.safe_dump(values or {}), files, served, binary)
+
+
+@lru_cache(maxsize=RENDERED_MAX)
+def _template(
+    chart: Path, values: str, files: tuple[Path, ...], served: tuple[str, ...], binary: str
+) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as given:
-        yaml.safe_dump(values or {}, given)
+        given.write(values)
         given.flush()
         named = [part for file in (*map(str, files), given.name) for part in ("--values", file)]
         where = ("--namespace", NAMESPACE, "--kube-version", pins.KUBERNETES)
