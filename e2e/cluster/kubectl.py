@@ -100,13 +100,16 @@ class Kubectl:
             if "(NotFound)" not in str(error):
                 raise
 
-    def merge(self, kind: str, name: str, body: dict, subresource: str = "") -> None:
-        """`kubectl patch --type=merge`, likewise.
+    def merge(
+        self, kind: str, name: str, body: dict, subresource: str = "", *, dry_run: bool = False
+    ) -> None:
+        """`kubectl patch --type=merge`, likewise; where it is a `dry_run`, with `--dry-run=server`.
 
         Raises:
             ClusterError: the API server refused, or does not answer.
         """
-        reader(self.kubeconfig).merge(self.namespace, kind, name, body, subresource)
+        here = reader(self.kubeconfig)
+        here.merge(self.namespace, kind, name, body, subresource, dry_run=dry_run)
 
     def delete_all(self, kind: str) -> None:
         """`kubectl delete --all --wait=false`, likewise.

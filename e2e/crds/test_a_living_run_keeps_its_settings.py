@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cluster.errors import ClusterError
 from cluster.kubectl import Kubectl
 from rule_cases import (
     NEVER,
@@ -21,6 +22,7 @@ from schemas import Rule, build_document, read_rules, read_schemas
 
 pytestmark = pytest.mark.control_plane
 
+SCHEMAS = read_schemas()
 ALWAYS: dict[str, dict[str, Any]] = {
     "more actors": {"actors": {"replicas": 8}},
     "autoscaling": {"actors": {"autoscale": {"min": 1, "max": 4}}},
@@ -52,17 +54,16 @@ def kubectl(server: Kubectl, fake: Kubectl) -> Kubectl:
 
 
 def report(kubectl: Kubectl, status: dict[str, Any]) -> None:
-    patch = json.dumps({"status": status})
-    kubectl("patch", "rrun", "arithmetic", "--subresource=status", "--type=merge", "-p", patch)
+    kubectl.merge("rrun", "arithmetic", {"status": status}, "status")
 
 
 def change(kubectl: Kubectl, spec: dict[str, Any]) -> str:
     """What the API server says to a change; empty when it takes it. Nothing is changed."""
-    patch = json.dumps({"spec": spec})
-    answer = kubectl.attempt(
-        "patch", "rrun", "arithmetic", "--type=merge", "--dry-run=server", "-p", patch
-    )
-    return answer.stderr if answer.returncode else ""
+    try:
+        kubectl.merge("rrun", "arithmetic", {"spec": spec}, dry_run=True)
+    except ClusterError as error:
+        return str(error)
+    return ""
 
 
 def test_what_names_the_run_never_changes(kubectl: Kubectl):
@@ -73,7 +74,7 @@ def test_what_names_the_run_never_changes(kubectl: Kubectl):
 
 
 def suspend(kubectl: Kubectl) -> None:
-    kubectl("patch", "rrun", "arithmetic", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    kubectl.merge("rrun", "arithmetic", {"spec": {"suspend": True}})
 
 
 def test_what_pods_were_made_from_is_settled_whatever_the_status_says(kubectl: Kubectl):
@@ -127,7 +128,7 @@ def test_other_work_is_settled_likewise(kubectl: Kubectl, work: str):
 )
 def test_a_rule_holds_at_each_of_its_places(server: Kubectl, fake: Kubectl, rule: Rule):
     before, changed = SEVERAL_PLACES[rule.message]
-    schema = read_schemas()[rule.kind]
+    schema = SCHEMAS[rule.kind]
     old, new = (build_document(rule.kind, schema, rule.path, value) for value in (before, changed))
     fake.apply(old)
 

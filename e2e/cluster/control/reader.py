@@ -100,17 +100,25 @@ class Reader:
         return self._call(method, path, {"body": json.dumps(body)} if body else {})
 
     def merge(
-        self, namespace: str, kind: str, name: str, body: dict[str, Any], subresource: str
+        self,
+        namespace: str,
+        kind: str,
+        name: str,
+        body: dict[str, Any],
+        subresource: str,
+        *,
+        dry_run: bool = False,
     ) -> None:
-        """A JSON merge patch, under the name that kubectl gives its own.
+        """A JSON merge patch, under the name that kubectl gives its own; nothing is kept of a `dry_run`.
 
         Raises:
             ClusterError: the API server refused, does not answer, or has no such kind.
         """
         path = f"{self.path_of(kind, namespace)}/{name}"
         path += f"/{subresource}" if subresource else ""
+        query = "?fieldManager=kubectl-patch" + ("&dryRun=All" if dry_run else "")
         given = {"body": json.dumps(body)}
-        self._call("PATCH", f"{path}?fieldManager=kubectl-patch", given, kind=MERGE)
+        self._call("PATCH", f"{path}{query}", given, kind=MERGE)
 
     def path_of(self, name: str, namespace: str) -> str:
         """Where the objects of a kind are. Raises ClusterError where the API server has none of the name."""
