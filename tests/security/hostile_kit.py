@@ -2,11 +2,13 @@
 
 import copy
 import ctypes
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
+import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -158,9 +160,19 @@ def changed(base, changes):
     return made
 
 
+SAID_BYTES_MAX = 6000
+
+
 def main(find_parser):
-    """``PARSER CASES [SEED]``: many cases are fed by one process after the other, each with a seed that it prints."""
+    """``PARSER CASES [SEED]``: many cases are fed by one process after the other, each with a seed that it prints.
+
+    ``PARSER,PARSER,... CASES``: each in a fork of its own; a line of JSON for each has its name, its exit code, and what it said.
+    """
     name, cases, *drawn = sys.argv[1:]
+    if "," in name:
+        for one in name.split(","):
+            print(json.dumps([one, *feed_apart(int(cases), one, find_parser)]), flush=True)
+        return
     if drawn or int(cases) <= BATCH_MAX:
         feed(int(cases), int(*drawn or "0"), *find_parser(name))
         return
@@ -170,6 +182,25 @@ def main(find_parser):
         done = subprocess.run([sys.executable, sys.argv[0], *batch], check=False)
         if done.returncode:
             sys.exit(f"this failed, and does so again: python {sys.argv[0]} {' '.join(batch)}")
+
+
+def feed_apart(cases, name, find_parser):
+    """In a fork of this process, which has imported what parsers need and done nothing else: its exit code, and what it said."""
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if not child:
+            for number in (1, 2):
+                os.dup2(said.fileno(), number)
+            try:
+                feed(cases, 0, *find_parser(name))
+            except BaseException:  # noqa: BLE001 - it is said, and ends the fork
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        words = said.read().decode(errors="replace")[-SAID_BYTES_MAX:]
+    return os.waitstatus_to_exitcode(status), words
 
 
 def feed(cases, drawn, read, strategy, honest, opened=None):
