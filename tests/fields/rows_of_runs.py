@@ -104,6 +104,7 @@ RUNS: dict[str, Row] = {
     "spec.actors.engine.embedded": row("embedded", "engine"),
     VLLM: row("pods", "engine", "children", edits={f"{VLLM}.maxNumSeqs": 4}),
     f"{VLLM}.weightTransfer": row("pods", "refused"),
+    f"{VLLM}.sleepLevel": row("pods", "refused"),
     f"{VLLM}.extraArguments": row("pods", "engine", "refused"),
     "spec.actors.nodesPerReplica": row("pods", "refused"),
     "spec.actors.accelerator": row("pods", "children", "start"),

@@ -75,7 +75,7 @@ class AnyWeights:
         self.forgotten += 1
 
 
-def actor(client, engine=None, scorer=None) -> Actor:
+def actor(client, engine=None, scorer=None, **more) -> Actor:
     engine = engine or SayingEngine(lambda prompt, seed: "ok")
     stage = RunnerParts(
         engine=engine, renderer=LetterRenderer(), builders=lambda task: CountingBuilder(), seed=7
@@ -88,6 +88,7 @@ def actor(client, engine=None, scorer=None) -> Actor:
             stage=stage,
             scorer=scorer or LengthScorer(),
             tasks_max=8,
+            **more,
         )
     )
 
@@ -103,6 +104,39 @@ async def test_it_claims_plays_scores_submits_and_leaves():
     assert first[0].reward == 2.0
     assert (first[0].text, first[0].prompt_text, first[0].answer) == ("ok", "q0", "a0")
     assert first[0].ending == "stop"
+
+
+class LentDevice:
+    """Says when it is held, and that others wait for it then."""
+
+    def __init__(self, client) -> None:
+        self.yields, self.seen, self._client = False, [], client
+
+    async def enter(self) -> None:
+        if not self.yields:
+            self.seen.append("enter")
+        self.yields = True
+
+    async def leave(self) -> None:
+        if self.yields:
+            self.seen.append(f"leave after {len(self._client.results)} results")
+        self.yields = False
+
+
+async def test_it_holds_a_shared_device_while_there_is_something_to_sample_and_not_longer():
+    client = ScriptedClient([make_task(0)], [make_task(1)], [], [], [make_task(2)], [])
+    device = LentDevice(client)
+
+    await actor(client, device=device).run()
+
+    assert [result.task_id for result in client.results] == ["t0", "t1", "t2"]
+    assert device.seen == [
+        *("enter", "leave after 2 results"),
+        *("enter", "leave after 3 results"),
+    ]
+    waited = [claim.wait_seconds > 0 for claim in client.claims]
+    # Held: asked at once, until there is nothing; then waited for.
+    assert waited == [False, False, False, True, True, False, True]
 
 
 async def test_it_loads_a_version_once_and_says_so():

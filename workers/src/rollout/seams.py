@@ -82,6 +82,25 @@ class Engine(Protocol):
         ...
 
 
+class SleepingEngine(Engine, Protocol):
+    """An engine that gives its device's memory to somebody else, between two generations."""
+
+    async def rest(self) -> None:
+        """Give the memory away; ``version`` is None from then on. Does nothing asleep, or where nothing was started.
+
+        Raises EngineError where the memory may still be in use: it is free once ``stop`` has returned.
+        """
+        ...
+
+    async def wake(self) -> None:
+        """Have the memory again, which is free. Does nothing awake, or where nothing was started.
+
+        ``version`` is that of before where its weights are proven to be there still, else None until a ``load`` of a
+        whole version. Raises EngineError.
+        """
+        ...
+
+
 class Renderer(Protocol):
     """The one seam between messages and token ids."""
 

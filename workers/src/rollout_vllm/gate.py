@@ -1,7 +1,7 @@
 """ASGI middleware of the server: whoever wants tokens names the version, and it must be the one served.
 
 A server that was restarted, or whose last load was not verified, serves no version and refuses everything
-but control routes. ``/start_weight_update`` closes the gate; ``/resume`` with the header opens it for
+but control routes. ``/start_weight_update`` and ``/sleep`` close the gate; ``/resume`` with the header opens it for
 that version.
 """
 
@@ -24,9 +24,12 @@ OPEN_ROUTES = frozenset(
         *("/start_weight_update", "/update_weights", "/finish_weight_update"),
         *("/init_weight_transfer_engine", "/update_weight_version"),
         *("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+        *("/sleep", "/wake_up"),
     }
 )
 """Posted to without a version: they produce no tokens."""
+CLOSING_ROUTES = frozenset({"/start_weight_update", "/sleep"})
+"""Behind these the weights are others, or nobody knows yet."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -55,7 +58,7 @@ class VersionGate:
             await self._app(scope, receive, send)
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/start_weight_update":
+        if scope["path"] in CLOSING_ROUTES:
             self._serving = None
 
         async def note(message: Message) -> None:

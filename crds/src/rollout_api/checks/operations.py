@@ -136,6 +136,27 @@ def weights_can_be_transferred(spec: RolloutRunSpec, _: Facts) -> Iterator[Probl
     )
 
 
+def engines_sleep_where_it_is_proven(spec: RolloutRunSpec, facts: Facts) -> Iterator[Problem]:
+    """VLLM's sleep levels, refused while no device has shown them."""
+    vllm = spec.actors.engine.vllm if spec.actors.engine else None
+    if vllm is None or not vllm.sleep_level:
+        return
+    if facts.platform == "cluster":
+        why = "in a cluster actors and learner have no device in common"
+    elif spec.actors.accelerator is None:
+        why = "vLLM has no sleep mode on a CPU"
+    elif spec.model.lora is not None and vllm.sleep_level == 2:
+        why = "level 2 forgets the base, and an adapter's versions do not bring it back"
+    else:
+        why = "what hands the memory over has run on no device yet"
+    yield Problem(
+        field="spec.actors.engine.vllm.sleepLevel",
+        reason="NotSupported",
+        message=f"an engine that sleeps is not supported by this version: {why}",
+        fix="leave it out, and give vLLM the share of the device that leaves the learner its room (gpuMemoryUtilization)",
+    )
+
+
 def devices_match_the_ranks(spec: RolloutRunSpec, _: Facts) -> Iterator[Problem]:
     """Each rank has a device of its own."""
     accelerator = spec.learner.accelerator
@@ -222,6 +243,7 @@ RULES = (
     engines_on_several_nodes,
     devices_match_the_engine,
     weights_can_be_transferred,
+    engines_sleep_where_it_is_proven,
     devices_match_the_ranks,
     server_flags_are_free,
     environment_names_are_free,

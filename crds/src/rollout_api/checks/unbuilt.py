@@ -195,6 +195,9 @@ def check_runtime(spec: RuntimeSpec) -> Iterator[Problem]:
     if vllm is not None and vllm.weight_transfer != "File":
         what = f"weights moved by {vllm.weight_transfer}"
         yield not_supported("spec.engine.vllm.weightTransfer", what, "use File, or leave it out")
+    if vllm is not None and vllm.sleep_level:
+        field = "spec.engine.vllm.sleepLevel"
+        yield not_supported(field, "an engine that sleeps in a cluster", "leave it out")
 
 
 _TAKEN = frozenset({"TrainState", "Buffer", "EpisodicMemory"})

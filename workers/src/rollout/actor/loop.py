@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from rollout.actor.submitting import count_tokens, finish_task, hand_over, plan_
 from rollout.actor.weight_loader import Loaded, WeightLoader
 from rollout.common.duties import Duty, work_beside
 from rollout.common.grace_period import working_seconds
+from rollout.engines.shared_device import DeviceUse, OwnDevice
 from rollout.errors import EngineError
 from rollout.ledger.records import FailureKind
 from rollout.protocol import routes
@@ -82,7 +83,7 @@ class ActorParts:
 
     ``tasks_max``: groups the engine batches well in one call. ``grace_seconds``: from the notice to leave
     to the kill that follows it. ``marks``: between which more groups are asked for while others are played; None:
-    only when all have ended. ``plugins`` None: those of the run do not change.
+    only when all have ended. ``plugins`` None: those of the run do not change. ``device``: whether the engine's is shared.
     """
 
     worker: str
@@ -94,6 +95,7 @@ class ActorParts:
     grace_seconds: float = 30.0
     marks: WaterMarks | None = None
     plugins: Plugins | None = None
+    device: DeviceUse = field(default_factory=OwnDevice)
 
 
 class Actor:
@@ -148,9 +150,11 @@ class Actor:
             await work_beside(self._work_until_stopped(), duties)
         finally:
             await parts.stage.engine.stop()
+            await parts.device.leave()
 
     async def _work_until_stopped(self) -> None:
         self._state = "starting the engine"
+        await self._parts.device.enter()
         await self._parts.stage.engine.start()
         while self._aside or not self._leaving.is_set():
             self._state = "waiting for tasks"
@@ -169,13 +173,22 @@ class Actor:
 
     async def _claim(self) -> tuple[Task, ...]:
         """The next tasks; empty when there are none yet, or when it is time to go."""
-        claimed = await self._ask(self._tasks_max, CLAIM_WAIT_SECONDS)
+        claimed = await self._ask_or_leave()
         if claimed is None:
             return ()
         marks = self._parts.marks
         most = EVALUATION_TASKS_MAX if marks is None else marks.high
         self._tasks_max = plan_tasks_max(claimed.tasks, self._parts.tasks_max, most)
         return claimed.tasks
+
+    async def _ask_or_leave(self) -> Claimed | None:
+        """One claim; where there is nothing to do now, the device is not held while it waits."""
+        if self._parts.device.yields:
+            claimed = await self._ask(self._tasks_max, 0.0)
+            if claimed is None or claimed.stop or claimed.tasks:
+                return claimed
+            await self._parts.device.leave()
+        return await self._ask(self._tasks_max, CLAIM_WAIT_SECONDS)
 
     async def _claim_more(self, number: int) -> tuple[Task, ...]:
         """Tasks that are there now, beside those in hand; empty when it is time to go."""
@@ -231,6 +244,8 @@ class Actor:
             return await self._wanted(await feeding.more(num_in_play))
 
         try:
+            self._state = "waiting for the device"
+            await self._parts.device.enter()
             self._state = f"loading version {tasks[0].version.step}"
             await self._activator.activate(tasks[0].version)
             kind = "infrastructure"

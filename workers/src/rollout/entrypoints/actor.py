@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rollout.actor.feeding import plan_marks
 from rollout.actor.loop import Actor, ActorParts
@@ -23,7 +23,9 @@ from rollout.actor.scoring import PipelineScorer
 from rollout.actor.task_scoring import TaskScoring, build_task_scoring
 from rollout.actor.turns.memory import RunMemory
 from rollout.common.stacks import heed_end, run_loop
+from rollout.engines.device_turns import shared_turn
 from rollout.engines.registry import build_engine
+from rollout.engines.shared_device import DeviceUse, OwnDevice, SharedDevice
 from rollout.engines.sizes import context_tokens, engine_folder, plan_tasks_max, tasks_at_once
 from rollout.entrypoints.config import begin_as, parse_arguments, run_process
 from rollout.errors import RolloutError
@@ -34,6 +36,7 @@ from rollout.protocol import routes
 from rollout.protocol.client import CoordinatorClient
 from rollout.protocol.messages import Outcome
 from rollout.rendering import build_renderer
+from rollout.seams import Engine, SleepingEngine
 from rollout.tools.sandbox.chosen import use_sandboxes
 from rollout.tools.sandbox.pods.sandbox import PodSandboxes, program_memory
 from rollout.weights.mirror import WeightFiles
@@ -124,7 +127,13 @@ def build_parts(
         if stage.continuous and config.spec.train is None
         else None,
         plugins=None if isinstance(task_scoring, TaskScoring) else task_scoring,
+        device=_device(config, stage.engine),
     )
+
+
+def _device(config: WorkerConfig, engine: Engine) -> DeviceUse:
+    turn = shared_turn(config, alone=False)
+    return OwnDevice() if turn is None else SharedDevice(cast("SleepingEngine", engine), turn)
 
 
 def _sees_its_engine(config: WorkerConfig) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from rollout.engines.device_turns import shared_turn
 from rollout.errors import SpecError
 from rollout.learner.checkpoint import AnchorPlace
 from rollout.learner.config.learner import LearnerSettings
@@ -59,6 +60,7 @@ def build_parts(
         identity=runtime_identity(world_size=parallel.world_size, device=parallel.device),
         stores_each_step=config.spec.needs_actors,
         publisher=Publisher(store),
+        turn=shared_turn(config, alone=True),
     )
 
 

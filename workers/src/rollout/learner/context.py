@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import NoneType
 
 import torch
 from torch import nn
 
+from rollout.engines.device_turns import DeviceTurn
+from rollout.errors import InfrastructureError
 from rollout.learner.checkpoint import AnchorPlace
 from rollout.learner.forward.check import ForwardCheck
 from rollout.learner.model.parallel import Parallel
@@ -28,6 +32,7 @@ class LearnerContext:
 
     ``reference_cache`` stands before the reference of an offline run that asked for it.
     ``check`` is what the start found; None: the model computes rows plainly, or has no logits.
+    ``turn``: the device is shared with engines that sleep in it; None: it is the learner's.
     ``stores_each_step`` False: weights are stored with anchors only. ``publisher`` None: always whole.
     """
 
@@ -42,6 +47,7 @@ class LearnerContext:
     stores_each_step: bool = True
     publisher: Publisher | None = None
     check: ForwardCheck | None = None
+    turn: DeviceTurn | None = None
 
     @property
     def keep_weights(self) -> Keep:
@@ -59,3 +65,28 @@ class LearnerContext:
     def store(self) -> ObjectStore:
         """Where objects are kept."""
         return self.place.store
+
+
+@contextmanager
+def in_turn(turn: DeviceTurn | None, parallel: Parallel) -> Iterator[None]:
+    """Compute inside, on a device that is shared with engines which sleep meanwhile; call on every rank.
+
+    What a step needed beside its state is handed back to the device before the turn ends, on every rank. A learner that
+    fails gives nothing away: its turn ends with its process. Raises InfrastructureError where engines do not let it on.
+    """
+    if turn is None:
+        yield
+        return
+    parallel.on_main(lambda: _take(turn), NoneType)
+    yield
+    if parallel.device.type == "cuda":
+        torch.cuda.empty_cache()
+    parallel.gather(None, NoneType)
+    turn.give()
+
+
+def _take(turn: DeviceTurn) -> None:
+    try:
+        turn.take()
+    except (TimeoutError, OSError) as error:
+        raise InfrastructureError(f"the learner had no turn on its device: {error}") from error

@@ -21,7 +21,7 @@ from rollout.learner import resume
 from rollout.learner.anchoring import Anchoring
 from rollout.learner.batch_step import StepResult, take_step
 from rollout.learner.checkpoint import Progress
-from rollout.learner.context import LearnerContext
+from rollout.learner.context import LearnerContext, in_turn
 from rollout.learner.model.adapter import export_adapter
 from rollout.learner.objectives.plan import encode_plan
 from rollout.learner.state_digest import seal_step
@@ -74,7 +74,8 @@ def run_learner(
     Where the learner is to stand still it returns the step that it has reached, whose anchor is saved. ``held``: the committed step whose state the trainer has already. Raises RunFailed when the run cannot go on, CoordinatorError and StoreError when others failed.
     """
     phases = Phases(watch.clock)
-    progress = resume.resume(parts, started, watch.wall_clock, held)
+    with in_turn(parts.turn, parts.parallel):
+        progress = resume.resume(parts, started, watch.wall_clock, held)
     anchored = -1 if started.anchor is None else started.anchor.step
     phases.end("resume")
     with Anchoring(parts, anchored, watch.clock, watch.wall_clock) as anchoring:
@@ -107,7 +108,8 @@ def _train(
         anchoring.keep_near(progress.step + 1, batch.replay_steps_max)
         phases.end("anchor")
         watch.stepped(progress.step + 1, "training")
-        progress = _step(parts, progress, batch, phases)
+        with in_turn(parts.turn, parts.parallel):
+            progress = _step(parts, progress, batch, phases)
         every = batch.anchor_every_steps or parts.trainer.settings.anchor_every_steps
         if progress.step % every == 0:
             anchoring.begin(progress)

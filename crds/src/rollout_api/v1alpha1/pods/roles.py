@@ -63,6 +63,10 @@ class Vllm(ApiModel):
     """Longest prompt and completion in tokens. Unset: what this run can need."""
     max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
     """Sequences decoded at once. Unset: 1 in Exact, else vLLM's own."""
+    sleep_level: int = filled(0, ge=0, le=2)
+    """How the server gives its device to the learner while it has nothing to sample, as vLLM counts: 1 copies weights to
+    host memory, 2 forgets them and loads the next version whole. 0: it keeps its share. Levels 1 and 2 have slept on no
+    device here, and a plan refuses them."""
     weight_transfer: Literal["File", "Nccl", "SparseNccl", "Ipc"] = filled("File")
     """How new weights come into the server. `File`, the default everywhere: the actor patches a file that the server
     maps, in memory where there is room, and the server loads the modules that changed; an actor may come and go. The

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from rollout.engines.sizes import context_tokens, engine_folder, sequences_max
-from rollout.engines.vllm.command import AdapterSettings, VllmSettings, plan_kv_cache_bytes
+from rollout.engines.vllm.command import (
+    AdapterSettings,
+    SleepLevel,
+    VllmSettings,
+    plan_kv_cache_bytes,
+)
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.models.files import default_cache_dir
 from rollout.models.shapes import read_shape
@@ -50,6 +56,7 @@ def build(config: WorkerConfig, vllm: Vllm, name: str) -> Engine:
             tensor_parallel=vllm.tensor_parallel,
             kv_cache_bytes=0 if gpu else cache_bytes,
             memory_fraction=float(vllm.gpu_memory_utilization) if gpu else CPU_MEMORY_FRACTION,
+            sleep_level=cast("SleepLevel", vllm.sleep_level),
             start_seconds_max=plan_start_seconds(config.spec.limits),
             extra_arguments=tuple(
                 part

@@ -39,6 +39,9 @@ WORKER_EXTENSION = "rollout_vllm.worker.VersionReport"
 MIDDLEWARE = "rollout_vllm.gate.VersionGate"
 WEIGHT_TRANSFER = '{"backend": "rollout"}'
 
+SleepLevel = Literal[0, 1, 2]
+"""As vLLM counts; 0: a server that never sleeps."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSettings:
@@ -59,6 +62,7 @@ class VllmSettings:
     the server (``vllm_attached``); None: we start it. ``adapter``: versions are adapters over the model's own weights.
     ``cache_dir``: what vLLM finds out about an architecture is kept there, which saves a restart one of its three
     imports; None: nothing is kept. ``kv_cache_bytes`` 0 leaves the size to ``memory_fraction`` of the device.
+    ``sleep_level``: how the server sleeps when it is put to (``sleeping``); 0: it never is.
     """
 
     model_dir: Path
@@ -76,6 +80,7 @@ class VllmSettings:
     tensor_parallel: int = 1
     kv_cache_bytes: int = 256 * 2**20
     memory_fraction: float = 0.2
+    sleep_level: SleepLevel = 0
     extra_arguments: tuple[str, ...] = ()
     start_seconds_max: float = 300.0
     request_seconds_max: float = 600.0
@@ -120,6 +125,7 @@ def build_arguments(settings: VllmSettings, private_dir: Path) -> tuple[str, ...
         *_executor_arguments(settings),
         *_pass_arguments(settings),
         *_adapter_arguments(settings.adapter),
+        *(("--enable-sleep-mode",) if settings.sleep_level else ()),
         *(("--no-enable-prefix-caching",) if settings.exact else ("--enable-prefix-caching",)),
         *settings.extra_arguments,
     )

@@ -26,6 +26,7 @@ from rollout.engines.vllm.scoring import (
     parse_score,
 )
 from rollout.engines.vllm.server import VllmServer, start_server
+from rollout.engines.vllm.sleeping import Asleep, put_to_sleep, wake_cache, wake_weights
 from rollout.engines.vllm.wire import (
     build_generate_body,
     build_update_body,
@@ -61,11 +62,14 @@ class VllmEngine:
         self._wanted: frozenset[str] = frozenset()
         self._model = POLICY
         self._stops = StopTexts(settings.model_dir)
+        self._asleep: Asleep | None = None
+        self._lacks_cache = False
 
     @property
     def version(self) -> WeightVersion | None:
-        """The version that the next ``generate`` samples from; None before a load and after a crash."""
-        return self._version if self._server is not None and self._server.healthy else None
+        """The version that the next ``generate`` samples from; None before a load, after a crash and asleep."""
+        awake = self._server is not None and self._server.healthy and self._asleep is None
+        return self._version if awake else None
 
     async def start(self) -> None:
         """Bring the server up with the model folder's own weights. Raises EngineError or SpecError."""
@@ -84,6 +88,8 @@ class VllmEngine:
         if self._settings.adapter is None:
             await asyncio.to_thread(self._require_whole, weights)
         async with self._gate.exclusive(self._settings.request_seconds_max):
+            if self._asleep is not None and self._server is not None and self._server.healthy:
+                raise EngineError("vLLM sleeps: call wake before load")
             server = await self._healthy_server()
             before, self._version = self.version, None
             try:
@@ -118,6 +124,44 @@ class VllmEngine:
         self._num_starts = 0
         return groups
 
+    async def rest(self) -> None:
+        """Give the device's memory away until ``wake``; see the seam. Raises EngineError where it may not be given away."""
+        if not self._settings.sleep_level:
+            raise EngineError("vLLM was not started to sleep: set sleep_level")
+        async with self._gate.exclusive(self._settings.request_seconds_max):
+            server = self._server
+            if server is None or not server.healthy or self._lacks_cache:
+                await self.stop()
+                return
+            if self._asleep is not None:
+                return
+            try:
+                self._asleep = await put_to_sleep(server, self._settings.sleep_level)
+            except BaseException:
+                server.broken = True
+                raise
+
+    async def wake(self) -> None:
+        """Have the device's memory again; see the seam. Raises EngineError."""
+        async with self._gate.exclusive(self._settings.request_seconds_max):
+            server, asleep = self._server, self._asleep
+            if asleep is None:
+                return
+            if server is None or not server.healthy:
+                await self.stop()
+                return
+            version, self._version = self._version, None
+            try:
+                same = await wake_weights(server, asleep)
+                if same and version is not None:
+                    label = label_version(version)
+                    await server.call("/resume", seconds_max=CONTROL_SECONDS_MAX, version=label)
+                    self._version = version
+            except BaseException:
+                server.broken = True
+                raise
+            self._asleep, self._lacks_cache = None, asleep.level == 2
+
     def interrupt(self) -> None:
         """Have what is being sampled come back as it is; see the seam."""
         for call in self._calls:
@@ -130,6 +174,7 @@ class VllmEngine:
     async def stop(self) -> None:
         """End the server and everything it started; idempotent."""
         server, self._server, self._version = self._server, None, None
+        self._asleep, self._lacks_cache = None, False
         if server is not None:
             await server.stop()
 
@@ -217,7 +262,8 @@ class VllmEngine:
         The server's gate opens for the version only where its digest is the right one.
         """
         label, bound = label_version(version), CONTROL_SECONDS_MAX
-        await server.call("/pause", parameters=STOP_ALL, seconds_max=bound)
+        if not self._lacks_cache:  # nothing is scheduled before the cache is back
+            await server.call("/pause", parameters=STOP_ALL, seconds_max=bound)
         await server.call("/start_weight_update", seconds_max=bound)
         await server.call(
             "/update_weights", body=update, seconds_max=self._settings.load_seconds_max
@@ -228,6 +274,9 @@ class VllmEngine:
             server.call("/finish_weight_update", body=finish, seconds_max=bound),
         )
         digest = parse_loaded(answer)
+        if self._lacks_cache:
+            await wake_cache(server)
+            self._lacks_cache = False
         good = label if digest == version.digest else None
         await server.call("/resume", seconds_max=bound, version=good)
         return digest
