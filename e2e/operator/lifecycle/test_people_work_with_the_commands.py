@@ -1,6 +1,7 @@
 """``rollout submit`` to ``rollout delete`` against a real API server, with an editor's, a viewer's and a stranger's rights."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -26,14 +27,13 @@ RIGHTS = {
 
 
 @pytest.fixture
-def people(world, tmp_path) -> dict[str, Person]:
-    return {
-        name: make_person(world.kubectl, name, rules, tmp_path) for name, rules in RIGHTS.items()
-    }
+def person(world, tmp_path) -> Callable[[str], Person]:
+    """Makes one of those in ``RIGHTS``."""
+    return lambda name: make_person(world.kubectl, name, RIGHTS[name], tmp_path)
 
 
-def test_an_editor_submits_looks_suspends_scales_and_deletes(world, people, tmp_path):
-    editor = people["editor"]
+def test_an_editor_submits_looks_suspends_scales_and_deletes(world, person, tmp_path):
+    editor = person("editor")
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(build_run()))
 
@@ -75,10 +75,10 @@ def test_an_editor_submits_looks_suspends_scales_and_deletes(world, people, tmp_
     assert "not found" in gone.stderr
 
 
-def test_a_viewer_sees_and_changes_nothing(world, people):
+def test_a_viewer_sees_and_changes_nothing(world, person):
     world.apply()
     world.wait_for("Ready", "True")
-    viewer = people["viewer"]
+    viewer = person("viewer")
 
     assert viewer("describe", "arithmetic").returncode == 0
     for command in (
@@ -92,31 +92,32 @@ def test_a_viewer_sees_and_changes_nothing(world, people):
     assert world.run()["spec"].get("suspend") is not True
 
 
-def test_a_stranger_learns_nothing(world, people):
+def test_a_stranger_learns_nothing(world, person):
+    stranger = person("stranger")
     world.apply()
 
     for command in (("get",), ("describe", "arithmetic"), ("debug", "stuck", "arithmetic")):
-        refused = people["stranger"](*command)
+        refused = stranger(*command)
         assert refused.returncode == 4, command
         assert refused.stdout == ""
 
 
-def test_a_run_that_ends_badly_is_not_waited_for(world, people):
+def test_a_run_that_ends_badly_is_not_waited_for(world, person):
     world.apply()
     world.wait_for("Ready", "True")
     world.report({"outcome": {"kind": "Failed", "reason": "BadRecord", "message": "line 3"}})
 
-    waited = people["viewer"]("wait", "arithmetic", "--for", "Complete", "--timeout", "120")
+    waited = person("viewer")("wait", "arithmetic", "--for", "Complete", "--timeout", "120")
 
     assert waited.returncode == 1
     assert "line 3" in waited.stderr
 
 
-def test_what_holds_a_run_up_is_one_page(world, people):
+def test_what_holds_a_run_up_is_one_page(world, person):
     world.apply(spec={"runtimeRef": {"kind": "RolloutRuntime", "name": "nowhere"}})
     world.wait_for("Stalled", "True")
 
-    page = people["viewer"]("debug", "stuck", "arithmetic", "--output", "json")
+    page = person("viewer")("debug", "stuck", "arithmetic", "--output", "json")
 
     assert page.returncode == 0, page.stderr
     causes = json.loads(page.stdout)["causes"]
