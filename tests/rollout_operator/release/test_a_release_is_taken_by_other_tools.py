@@ -6,38 +6,20 @@ test_signatures_are_those_that_others_verify.py.
 
 import json
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 import release_kit
+from distribution import built, distributing, push_release
 
-from cluster import build, pins
-from cluster.control.ports import find_free_port
-from cluster.errors import BuildError
-from cluster.skips import or_skip
+from cluster import pins
 from release import signatures
 from release.parts import charts
-from release.registry.client import Registry
-from release.registry.push import push
 from release.verify import read_contents
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[3]
-CONFIG = """version: 0.1
-log: {{level: error}}
-storage: {{filesystem: {{rootdirectory: {folder}/blobs}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-"""
-
-
-def built(name):
-    with or_skip(BuildError):
-        build.ensure((name,))
-    return str(build.path(name))
 
 
 def run(*command, cwd=None, home="/nonexistent"):
@@ -50,39 +32,17 @@ def run(*command, cwd=None, home="/nonexistent"):
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory):
     """CNCF Distribution on loopback, which keeps what it is given in a folder: its address."""
-    binary, folder, port = built("registry"), tmp_path_factory.mktemp("registry"), find_free_port()
-    config = folder / "config.yml"
-    config.write_text(CONFIG.format(folder=folder, port=port))
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([binary, "serve", str(config)], stdout=log, stderr=log)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/v2/", folder / "log")
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def wait_for(url, log):
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(url, timeout=30):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise AssertionError(log.read_text())
+    with distributing(tmp_path_factory.mktemp("registry")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def pushed(small_release, registry):
     """The place of a release in that registry."""
-    contents = read_contents(small_release.folder)
-    with Registry.open(f"{registry}/team", {"HOME": "/nonexistent"}) as opened:
-        list(push(small_release.folder, contents, opened))
-        again = list(push(small_release.folder, contents, opened))
-    assert len(again) == 3
-    return f"{registry}/team"
+    place = f"{registry}/team"
+    push_release(small_release.folder, place)
+    assert push_release(small_release.folder, place) == 3
+    return place
 
 
 def test_helm_pulls_the_chart_that_was_packed(small_release, pushed, tmp_path):
