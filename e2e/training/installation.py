@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 NAMESPACE = "rollout-system"
 WEBHOOK = {"rollout-webhook", "rollout-certificates"}
-"""Left out: its tests are elsewhere, and it is two more processes on a small machine."""
+"""Left out where it is not asked for: its tests are elsewhere, and it is two more processes on a small machine."""
 SANDBOX = {
     "userNamespaces": True,
     "memory": "640Mi",
@@ -61,14 +61,20 @@ def wait_for_operator(kubectl: Kubectl) -> None:
     wait_until(ready, "the operator is ready", every=0.5, hopeless=hopeless)
 
 
-def build_operator(rendered: list[Manifest], cache: Path) -> list[Manifest]:
-    """What `manifests/default` renders: one reconciler without its webhook, its packages from the node."""
+def build_operator(
+    rendered: list[Manifest], cache: Path, *, webhook: bool = False
+) -> list[Manifest]:
+    """What `manifests/default` renders, but its definitions: packages from the node, one replica of each; the webhook where it is asked for."""
     return [
         _allowing(_adapted(one), build_folders(cache))
         for one in rendered
-        if one["kind"] not in {"CustomResourceDefinition", "ValidatingWebhookConfiguration"}
-        and not (one["kind"] == "Deployment" and one["metadata"]["name"] in WEBHOOK)
+        if one["kind"] != "CustomResourceDefinition" and (webhook or not _is_of_webhook(one))
     ]
+
+
+def _is_of_webhook(manifest: Manifest) -> bool:
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    return kind == "ValidatingWebhookConfiguration" or (kind == "Deployment" and name in WEBHOOK)
 
 
 def build_folders(cache: Path) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asking import ask_once, build_client, read_told
-from endpoints import MINE, WatchedEndpoint
+from endpoints import WatchedEndpoint
 from samples import build_endpoint
 from watched import Stage
 
@@ -102,7 +102,7 @@ def seen(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     meanwhile = read_told(kubectl)[len(told) :]
     refused, measured = measure_candidate(mine)
 
-    said = kubectl.attempt("logs", "-l", MINE, "--all-containers", "--tail=-1").stdout
+    said = kubectl.attempt("logs", "-l", mine.selector, "--all-containers", "--tail=-1").stdout
     said += json.dumps(kubectl.get("events")) + json.dumps(mine.status())
     events = kubectl.get("events")["items"]
     kubectl("delete", "pod", "client", "--wait=false")
