@@ -16,6 +16,7 @@ GROUPS = {
     "charts": pins.CHARTS,
     "nodes": pins.REAL_NODES,
     "kueue": pins.KUEUE,
+    "flux": pins.FLUX,
     "rivals": pins.RIVALS,
     "all": pins.EVERYTHING,
 }

@@ -167,6 +167,24 @@ _kind = Module(
     checksum="h1:AjvDv3vOygb/VKLVQW87lfktIBzkxR8Ump9DjxC8+Lk=",
 )
 
+FLUX_KUSTOMIZE = Module(
+    name="kustomize-controller",
+    path="github.com/fluxcd/kustomize-controller",
+    version="v1.9.0",
+    checksum="h1:WfM+bQUGUGW2qyrrTgh2bIVSZSPmc3JC7234K8NiTWQ=",
+    wrapper="flux/kustomize",
+    keep=("config/crd/bases",),
+)
+FLUX_SOURCE = Module(
+    name="source-controller",
+    path="github.com/fluxcd/source-controller",
+    version="v1.9.0",
+    checksum="h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY=",
+    wrapper="flux/source",
+    keep=("config/crd/bases",),
+)
+"""Tests read the definitions of these two without building them, too."""
+
 KEDA = Module(
     name="keda",
     path="github.com/kedacore/keda/v2",
@@ -190,18 +208,6 @@ EXTERNAL_SECRETS = Module(
     path="github.com/external-secrets/external-secrets",
     version="v1.3.2",
     checksum="h1:u2J8RjlHIeF0oZCqtl92adI/uZWUwOesJIDkfql6LqQ=",
-)
-FLUX_KUSTOMIZE = Module(
-    name="kustomize-controller",
-    path="github.com/fluxcd/kustomize-controller",
-    version="v1.9.0",
-    checksum="h1:WfM+bQUGUGW2qyrrTgh2bIVSZSPmc3JC7234K8NiTWQ=",
-)
-FLUX_SOURCE = Module(
-    name="source-controller",
-    path="github.com/fluxcd/source-controller",
-    version="v1.8.5",
-    checksum="h1:3zKSTGc2FPoZcQ5BjnyOrwdHDWeYqst3uAoZ+c0DG3c=",
 )
 """Nothing is built from these: tests read their definitions."""
 
@@ -241,6 +247,8 @@ BINARIES = {
     "registry": Binary(module=_registry, package="./cmd/registry"),
     "cosign": Binary(module=_cosign, package="./cmd/cosign"),
     "kind": Binary(module=_kind, package="."),
+    "source-controller": Binary(module=FLUX_SOURCE, package=FLUX_SOURCE.path),
+    "kustomize-controller": Binary(module=FLUX_KUSTOMIZE, package=FLUX_KUSTOMIZE.path),
     "restic": Binary(module=_restic, package="./cmd/restic"),
 }
 
@@ -261,6 +269,8 @@ CERT_MANAGER = ("cert-manager",)
 """Only a slow test needs it."""
 KUEUE = ("kueue",)
 """Only slow tests need it."""
+FLUX = ("source-controller", "kustomize-controller")
+"""Only slow tests need them."""
 OBJECT_SERVERS = ("versitygw", "fake-gcs-server")
 """Only slow tests and a benchmark of object stores need them."""
 BACKUPS = ("restic",)

@@ -24,12 +24,13 @@ FILES = {
     KARPENTER: "pkg/apis/crds/karpenter.*.yaml",
     EXTERNAL_SECRETS: "config/crds/bases/external-secrets.io_*.yaml",
     FLUX_KUSTOMIZE: "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml",
-    FLUX_SOURCE: "config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml",
+    FLUX_SOURCE: "config/crd/bases/source.toolkit.fluxcd.io_*repositories.yaml",
 }
 SHOWN = [
     *(MANIFESTS / "clouds").glob("*.yaml"),
     MANIFESTS / "gitops" / "flux.yaml",
     MANIFESTS / "gitops" / "flux-pipeline.yaml",
+    MANIFESTS / "gitops" / "flux-release.yaml",
 ]
 GROUPS = ("karpenter.", "external-secrets.io", "kustomize.toolkit", "source.toolkit")
 OBJECTS = [
@@ -66,7 +67,7 @@ def test_what_is_shown_is_of_each_project():
     kinds = {one["kind"] for one in OBJECTS}
     assert kinds == {
         *("EC2NodeClass", "NodePool", "SecretStore", "ExternalSecret"),
-        *("GitRepository", "Kustomization"),
+        *("GitRepository", "OCIRepository", "Kustomization"),
     }
 
 
