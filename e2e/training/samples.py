@@ -7,7 +7,10 @@ import yaml
 from cluster.paths import REPOSITORY
 from runs import lay_over
 
-SAMPLE = REPOSITORY / "manifests" / "samples" / "arithmetic-in-pods"
+SAMPLES = REPOSITORY / "manifests" / "samples"
+SAMPLE = SAMPLES / "arithmetic-in-pods"
+ROWS = SAMPLES / "data" / "addition" / "worked-sums.jsonl"
+"""Of this machine's environment, which the runtime mounts into every pod."""
 
 
 def build_manifest(**changes: Any) -> dict[str, Any]:
@@ -22,8 +25,8 @@ def build_runtime(**changes: Any) -> dict[str, Any]:
 
 def build_endpoint(**changes: Any) -> dict[str, Any]:
     """The sample that serves a small model, and `changes` laid over its spec."""
-    path = REPOSITORY / "manifests" / "samples" / "endpoint.yaml"
-    return lay_over(yaml.safe_load(path.read_text()), {"spec": changes})
+    text = (SAMPLES / "endpoint.yaml").read_text()
+    return lay_over(yaml.safe_load(text), {"spec": changes})
 
 
 def build_small_run(name: str, train: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -36,6 +39,24 @@ def build_small_run(name: str, train: dict[str, Any], **spec: Any) -> dict[str, 
     }
     head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
     return {**head, "metadata": {"name": name}, "spec": given}
+
+
+def build_taught_run(name: str, runtime: str, steps: int, **changes: Any) -> dict[str, Any]:
+    """A run of SFT, which has no actors: a small machine has time for servers beside it. Each step changes the weights."""
+    train = {
+        "algorithm": {"sft": {"batchSize": 8, "maxLength": 32}},
+        "data": {"jsonl": {"uri": f"file://{ROWS}"}},
+        "maxSteps": steps,
+    }
+    spec = {
+        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
+        "seed": 7,
+        "model": {"uri": "rollout://tiny-adder?steps=0"},
+        "train": train,
+        **changes,
+    }
+    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
+    return {**head, "metadata": {"name": name}, "spec": spec}
 
 
 def build_saved_run(name: str, steps: int, anchor: int, **changes: Any) -> dict[str, Any]:

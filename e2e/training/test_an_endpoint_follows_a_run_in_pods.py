@@ -12,10 +12,9 @@ import pytest
 from asking import build_client, read_told
 from bucket import serving
 from endpoints import WatchedEndpoint
-from samples import build_endpoint
+from samples import build_endpoint, build_taught_run
 from watched import Stage
 
-from cluster.paths import REPOSITORY
 from rollout.inference.gateway.keys import KeyFile, KeyLimits
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
@@ -23,26 +22,7 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.timeout(900)]
 TAKEN_SECONDS = 400.0
 """A status, a ConfigMap and a kubelet's round: about two minutes, on a machine that has nothing else to do."""
 ASKED_MIN = 10
-ROWS = REPOSITORY / "manifests" / "samples" / "data" / "addition" / "worked-sums.jsonl"
-"""Of this machine's environment, which the runtime mounts into every pod."""
-
-
-def build_run(runtime: str) -> dict[str, Any]:
-    # without actors, so that a small machine has time for servers; every step changes the weights
-    train = {
-        "algorithm": {"sft": {"batchSize": 8, "maxLength": 32}},
-        "data": {"jsonl": {"uri": f"file://{ROWS}"}},
-        "maxSteps": 100_000,
-    }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
-        "seed": 7,
-        "model": {"uri": "rollout://tiny-adder?steps=0"},
-        "train": train,
-        "snapshots": {"everySteps": 20, "keepLast": 1000},
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-    return {**head, "metadata": {"name": "adder"}, "spec": spec}
+SAVED = {"everySteps": 20, "keepLast": 1000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +57,7 @@ def _follow(stage: Stage, runtime: str, key: str) -> Seen:
     model = {"fromRun": {"name": "adder", "snapshot": "Live"}}
     endpoint = build_endpoint(model=model, runtimeRef={"name": runtime})
     del endpoint["spec"]["model"]["uri"]
-    run = stage.start(build_run(runtime))
+    run = stage.start(build_taught_run("adder", runtime, 100_000, snapshots=SAVED))
     kubectl.apply(endpoint)
     mine = WatchedEndpoint(kubectl=kubectl)
     mine.until(

@@ -12,7 +12,7 @@ import pytest
 from asking import build_client, read_told
 from bucket import serving
 from endpoints import WatchedEndpoint
-from samples import build_endpoint
+from samples import build_endpoint, build_taught_run
 from watched import Stage
 
 from cluster.nodes.addons import build_volume
@@ -25,22 +25,8 @@ ASKED_MIN = 10
 
 
 def build_run(runtime: str, warm_steps: int) -> dict[str, Any]:
-    train = {
-        "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 2}},
-        "environment": {"builtin": {"name": "arithmetic"}},
-        "rewards": [{"builtin": {"name": "exact-match"}}],
-        "sampling": {"maxNewTokens": 4},
-        "maxSteps": 1,
-    }
-    spec = {
-        "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": runtime},
-        "seed": 7,
-        "model": {"uri": f"rollout://tiny-adder?steps={warm_steps}"},
-        "train": train,
-        "actors": {"engine": {"embedded": {}}},
-    }
-    head = {"apiVersion": "rollout.dev/v1alpha1", "kind": "RolloutRun"}
-    return {**head, "metadata": {"name": "sft"}, "spec": spec}
+    model = {"uri": f"rollout://tiny-adder?steps={warm_steps}"}
+    return build_taught_run("sft", runtime, 1, model=model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
