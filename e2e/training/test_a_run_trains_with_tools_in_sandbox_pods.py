@@ -21,7 +21,7 @@ RUN: dict[str, Any] = {
         "runtimeRef": {"kind": "ClusterRolloutRuntime", "name": "cpu"},
         "model": {"uri": "rollout://tiny-agent?tool=python_exec"},
         "train": {
-            "algorithm": {"grpo": {"promptsPerStep": 4, "groupSize": 4}},
+            "algorithm": {"grpo": {"promptsPerStep": 2, "groupSize": 4}},
             "environment": {
                 "builtin": {
                     "name": "arithmetic",
