@@ -173,7 +173,7 @@ def test_what_is_wrong_is_named_before_anything_is_spent(train, says, place):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"contract": 2}, "rollout speaks version 1, got 2"),
+        ({"contract": 3}, "rollout speaks versions 1 to 2, got 3"),
         ({"kind": "game"}, "Invalid enum value 'game'"),
         ({"kind": "algorithm"}, "kind algorithm does not run as a plugin: it computes with"),
         ({"kind": "renderer"}, "kind renderer does not run as a plugin: tokens have to be"),

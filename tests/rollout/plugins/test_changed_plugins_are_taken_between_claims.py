@@ -341,7 +341,11 @@ def test_a_changed_environment_is_another_process_and_its_reward_the_same(reload
 BROKEN = {
     "does not start": ("plugin.py", "raise RuntimeError('half')", "half"),
     "no manifest": ("plugin.yaml", "contract: [", "cannot be read"),
-    "another version of the contract": ("plugin.yaml", {"contract": 9}, "speaks version 1, got 9"),
+    "another version of the contract": (
+        "plugin.yaml",
+        {"contract": 9},
+        "speaks versions 1 to 2, got 9",
+    ),
     "another name": ("plugin.yaml", {"name": "other"}, "its name is 'other'"),
     "another kind": ("plugin.yaml", {"kind": "tool"}, "its kind is 'tool'"),
     "a parameter without a value": (
