@@ -106,21 +106,34 @@ def test_a_place_of_another_namespace_is_none_of_mine(uri):
     assert gate is not None and gate.reason == "NotAllowed"
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs", "pvc"])
-@pytest.mark.parametrize("field", ["model", "reference", "reward"])
-def test_a_manifest_names_no_object_of_a_store_as_its_model(scheme, field):
-    model = {"uri": f"{scheme}://shared/runs/theirs/{UID}/{OBJECT}"}
-    train = SPEC["train"]
-    spec = {
+def naming(field, uri):
+    model, train = {"uri": uri}, SPEC["train"]
+    return {
         "model": {**SPEC, "model": model},
         "reference": {**SPEC, "train": {**train, "reference": model}},
         "reward": {**SPEC, "train": {**train, "rewards": [{"model": model}]}},
     }[field]
+
+
+@pytest.mark.parametrize("root", ["shared/runs", "teams", "exact/runs"])
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("field", ["model", "reference", "reward"])
+def test_a_manifest_names_no_object_of_another_namespace_as_its_model(field, scheme, root):
+    uri = f"{scheme}://{root}/theirs/{UID}/{OBJECT}"
+    spec = RolloutRunSpec.model_validate(naming(field, uri))
+    for lists in (READABLE.lists, Allowed(), None):
+        gate = check_allowed(spec, lists, "mine")
+        assert gate is not None and gate.reason == "NotAllowed"
+        assert uri in gate.message
+
+
+@pytest.mark.parametrize("field", ["model", "reference", "reward"])
+def test_a_manifest_names_no_object_of_a_volume_as_its_model(field):
     run = {
         "apiVersion": "rollout.dev/v1alpha1",
         "kind": "RolloutRun",
         "metadata": {"name": "run"},
-        "spec": spec,
+        "spec": naming(field, f"pvc://shared/runs/theirs/{UID}/{OBJECT}"),
     }
     problems = check_document(run, Facts(platform="cluster"))
     assert any(one.reason == "NotSupported" and one.field.endswith("uri") for one in problems), (
