@@ -152,8 +152,9 @@ def flip(path: Path, place: int) -> None:
 @pytest.mark.slow
 def test_an_actor_with_one_flipped_weight_is_quarantined_and_mended(calm, tmp_path):
     job = start_job(tmp_path / "runs", manifest=LARGE, slow_rewards=0.3)
+    job.wait_until(lambda status: status.step >= 3)
     (process,) = job.processes("actor-0")
-    job.wait_until(lambda status: status.step >= 3 and mirror_addresses(process.pid) is not None)
+    job.wait_until(lambda _: mirror_addresses(process.pid) is not None)
     flip_in_memory(process.pid, -5)
     status = job.wait_until(lambda status: any(w.num_rebuilt for w in status.workers))
     actor = next(w for w in status.workers if w.worker == "actor-0")
