@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tiny_sweeps import write_tiny_run
 from warm import start_rollout
 
 from rollout.ledger.opening import open_reader
@@ -18,21 +19,6 @@ from rollout.runs.snapshots.places import WhereToLook, read_config
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-MANIFEST = """
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: tiny}
-spec:
-  seed: 3
-  model: {uri: "rollout://tiny-qwen2?hidden=32&layers=1&heads=2&kv_heads=1&intermediate=32&context=64"}
-  train:
-    algorithm: {grpo: {promptsPerStep: 2, groupSize: 2}}
-    environment: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}
-    rewards: [{python: {path: mine.py, function: held}, weight: 1}]
-    sampling: {maxNewTokens: 3}
-    maxSteps: 7
-  snapshots: {everySteps: 1}
-"""
 REWARDS = """
 import pathlib, time
 
@@ -105,8 +91,7 @@ class Told:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> Told:
     folder = tmp_path_factory.mktemp("forked")
-    (folder / "tiny.yaml").write_text(MANIFEST)
-    (folder / "mine.py").write_text(REWARDS)
+    write_tiny_run(folder, REWARDS, "held", train={"maxSteps": 7}, snapshots={"everySteps": 1})
     (folder / "held").touch()
     decided = Life(folder, "first").killed_once(lambda points: FORK in points)
     (folder / "held").unlink()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tiny_sweeps import write_tiny_run
 from warm import start_rollout
 
 from rollout.common.child_processes import Process
@@ -24,21 +25,6 @@ from rollout.supervisor.sweeps.earlier import find_earlier
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
-MANIFEST = """
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: tiny}
-spec:
-  seed: 3
-  model: {uri: "rollout://tiny-qwen2?hidden=32&layers=1&heads=2&kv_heads=1&intermediate=32&context=64"}
-  train:
-    algorithm: {grpo: {promptsPerStep: 2, groupSize: 2}}
-    environment: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}
-    rewards: [{python: {path: mine.py, function: even}}]
-    sampling: {maxNewTokens: 3}
-    optimizer: {adamw: {learningRate: "1e-3"}}
-    maxSteps: 2
-"""
 REWARDS = """
 import pathlib, time
 
@@ -55,8 +41,8 @@ def broken(prompts, completions, rows):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("sweep")
-    (path / "tiny.yaml").write_text(MANIFEST)
-    (path / "mine.py").write_text(REWARDS)
+    train = {"optimizer": {"adamw": {"learningRate": "1e-3"}}, "maxSteps": 2}
+    write_tiny_run(path, REWARDS, "even", train=train)
     return path
 
 

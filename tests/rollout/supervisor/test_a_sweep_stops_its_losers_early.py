@@ -8,24 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tiny_sweeps import write_tiny_run
 from warm import start_rollout
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-MANIFEST = """
-apiVersion: rollout.dev/v1alpha1
-kind: RolloutRun
-metadata: {name: tiny}
-spec:
-  seed: 3
-  model: {uri: "rollout://tiny-qwen2?hidden=32&layers=1&heads=2&kv_heads=1&intermediate=32&context=64"}
-  train:
-    algorithm: {grpo: {promptsPerStep: 2, groupSize: 2}}
-    environment: {builtin: {name: arithmetic, parameters: [{name: digits, value: "1"}]}}
-    rewards: [{python: {path: mine.py, function: held}, weight: 1}]
-    sampling: {maxNewTokens: 3}
-    maxSteps: 60
-"""
 REWARDS = """
 import pathlib, time
 
@@ -69,8 +56,7 @@ def count_steps(folder: Path, name: str) -> int:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> Told:
     folder = tmp_path_factory.mktemp("halved")
-    (folder / "tiny.yaml").write_text(MANIFEST)
-    (folder / "mine.py").write_text(REWARDS)
+    write_tiny_run(folder, REWARDS, "held", train={"maxSteps": 60})
     (folder / "held").touch()
 
     def start(name):
