@@ -1,12 +1,21 @@
-"""vLLM's interface for trainers, with our verification: a real server serves what was sent as if it had loaded a file.
+"""vLLM's interface for trainers, with our verification: the server refuses what was not sent so, and the next send mends it.
 
 A real server; every test sends what it needs.
 """
 
+import os
+import sys
+from pathlib import Path
+
 import httpx
 import pytest
-from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
+import torch
+from vllm.distributed.weight_transfer.base import ModuleSource, ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+sys.path.append(str(Path(__file__).parents[2] / "supervisor"))
+
+from mirror_memory import flip_in_memory
 
 from rollout.engines.vllm.command import socket_path
 from rollout.engines.vllm.engine import REPORT
@@ -26,14 +35,22 @@ pytestmark = [
 ]
 
 KEY = "model.layers.0.self_attn.k_proj.weight"
+LAST = "model.norm.weight"
+"""Of the file: a bit that flips in what has not changed is not loaded, and so not looked for."""
 
 
 class Client:
-    """As vLLM's own for HTTP, over the server's socket."""
+    """As vLLM's own for HTTP, over the server's socket; ``spoil`` happens before an update is asked for."""
 
     def __init__(self, engine) -> None:
         transport = httpx.HTTPTransport(uds=str(socket_path(engine._server.private_dir)))
-        self._client = httpx.Client(transport=transport, base_url="http://vllm", timeout=120)
+        self._client = httpx.Client(
+            transport=transport,
+            base_url="http://vllm",
+            timeout=120,
+            headers={"Connection": "close"},
+        )
+        self.spoil = lambda: None
         self.updates: list[dict] = []
 
     def post(self, path, body=None, version=None):
@@ -50,6 +67,7 @@ class Client:
 
     def update_weights(self, update_info):
         self.updates.append(update_info)
+        self.spoil()
         self.post("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version=None):
@@ -132,3 +150,45 @@ async def test_the_second_time_the_modules_that_changed_are_sent_for_alone(clien
     again.send_weights("0.3")
     assert before != after == client.sample("0.3")
     again.shutdown()
+
+
+async def test_a_bit_that_flips_on_the_way_is_refused_and_the_next_send_is_whole(client, source):
+    sender = begin(client, source)
+    sender.send_weights("0.1")
+    source.tensors[LAST] = source.tensors[LAST] * 1.5
+    client.spoil = lambda: flip_in_memory(os.getpid(), -5)
+    with pytest.raises(httpx.HTTPStatusError):
+        sender.send_weights("0.2")
+    assert client.digest() == ""
+    client.spoil = lambda: None
+    sender.send_weights("0.3")
+
+    assert "changed" not in client.updates[-1]
+    assert client.digest() == digest_tensors(source.tensors)
+    sender.shutdown()
+
+
+async def test_a_server_that_another_has_loaded_is_not_taken_for_ones_own(
+    client, exact_engine, untied_policies, source
+):
+    sender = begin(client, source)
+    sender.send_weights("0.1")
+    other = untied_policies.other
+    await exact_engine.load(other.version, other.weights)
+    client.post("/pause?mode=abort&clear_cache=true")
+    with pytest.raises(httpx.HTTPStatusError):
+        sender.send_weights("0.2")
+    sender.send_weights("0.3")
+    assert client.digest() == digest_tensors(source.tensors)
+    sender.shutdown()
+
+
+async def test_a_module_of_torch_is_a_source(client, untied_policies):
+    sender = begin(client, ModuleSource(untied_policies.first.model))
+    sender.send_weights("0.4")
+    with torch.no_grad():
+        named = dict(untied_policies.first.model.named_parameters())
+        assert client.digest() == digest_tensors(
+            {name: one.detach() for name, one in named.items()}
+        )
+    sender.shutdown()
