@@ -1,6 +1,6 @@
 """The examples for Argo CD and Flux: their charts are there, take their values, and make what is left out of a diff.
 
-Neither tool runs here; the fields of its objects are those of its own definitions.
+Neither tool runs here, Flux does in e2e/gitops (slow); the fields of its objects are those of its own definitions.
 """
 
 from pathlib import Path

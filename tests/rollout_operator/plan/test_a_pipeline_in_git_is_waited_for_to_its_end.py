@@ -1,6 +1,6 @@
 """The pipeline for Flux: its objects are valid and name each other, and its expressions tell an end from a beginning.
 
-Flux itself does not run here; expressions are of a part of CEL that is translated below.
+Expressions are of a part of CEL that is translated below; Flux itself brings it to its end in e2e/gitops (slow).
 """
 
 import json
