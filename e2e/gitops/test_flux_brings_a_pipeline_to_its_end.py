@@ -225,8 +225,15 @@ def test_flux_looks_again_and_nobody_writes_anything(story: Story):
     assert story.flux.writes() == written
 
 
+def how_runs_ended(story: Story) -> dict[str, tuple[str, ...]]:
+    """Each run that is over: since when, with what and why. An edit and its way back are generations, and change none of it."""
+    told = {name: story.run(name).condition("Finished") for name in _ends(story)}
+    facts = ("status", "reason", "message", "lastTransitionTime")
+    return {name: tuple(one[fact] for fact in facts) for name, one in told.items()}
+
+
 def test_what_stands_in_git_is_put_back_by_flux_and_said_and_then_all_rests(story: Story):
-    ends = {name: story.run(name).condition("Finished") for name in _ends(story)}
+    ended = how_runs_ended(story)
     num = len(story.flux.writes())
     story.endpoint.edit({"replicas": 2})
     story.run(pipeline.GRPO).patch({"limits": {"activeSeconds": 43200}})
@@ -254,7 +261,7 @@ def test_what_stands_in_git_is_put_back_by_flux_and_said_and_then_all_rests(stor
     rested = story.settled()
     story.look_again()
     assert story.settled() == rested
-    assert {name: story.run(name).condition("Finished") for name in ends} == ends
+    assert how_runs_ended(story) == ended
 
 
 def test_a_child_is_put_back_by_the_operator_and_flux_has_no_part_in_it(story: Story):
