@@ -16,6 +16,7 @@ from fused_kit import TorchKernels
 from rollout.learner.forward.fused import layers, trial
 from rollout.learner.forward.fused.host_norm import host_norm
 from rollout.learner.forward.packed_rows import build_group_row, prepare_model, token_logprobs
+from rollout.learner.model.policy import recompute_activations
 
 CPU = torch.device("cpu")
 MODELS = ["llama", "mistral", "qwen2", "qwen3"]
@@ -172,3 +173,18 @@ def test_the_kernels_themselves_give_those_values_when_interpreted():
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
     )
+
+
+def test_a_module_is_tried_within_a_layer_that_is_recomputed_and_its_gradients_are_the_same():
+    model = zoo_kit.build("qwen2")
+    prepare_model(model)
+    row = build_group_row(zoo_kit.GROUPS)
+    logprobs, gradients = scored(model, row)
+    recompute_activations(model)
+    model.train()
+    layers.is_right.cache_clear()
+
+    found, its_gradients = scored(model, row)
+
+    assert torch.equal(found, logprobs)
+    assert torch.equal(its_gradients, gradients)

@@ -69,7 +69,7 @@ def is_right(device: torch.device, dtype: torch.dtype) -> bool:
     from rollout.learner.forward.fused import trial
 
     try:
-        with torch.enable_grad():
+        with trial.aside():
             error = trial.head_error(device, dtype)
     except (ImportError, OSError, RuntimeError, ValueError) as problem:
         log.warning("the head is computed in plain products on %s error=%r", device, problem)

@@ -123,7 +123,7 @@ def is_right(kind: type[nn.Module], size: int, device: torch.device, dtype: torc
     from rollout.learner.forward.fused import trial
 
     try:
-        with torch.enable_grad():
+        with trial.aside():
             error = max(trial.layer_errors(kind, size, device, dtype))
     except (ImportError, OSError, RuntimeError, ValueError, TypeError, AttributeError) as problem:
         log.warning("%s computes its own forward on %s error=%r", kind.__name__, device, problem)

@@ -5,7 +5,8 @@ No random numbers are drawn, none are used up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import torch
@@ -20,6 +21,17 @@ ERROR_MAX = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}
 NUM_ROWS, VOCAB_SIZE, HIDDEN_SIZE = 37, 1000, 64
 INNER_SIZE = 208
 """Of an MLP."""
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Gradients of one's own, whoever looks: a layer that is recomputed must not count what a trial keeps for its way back."""
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, keep):
+        yield
 
 
 def head_error(device: torch.device, dtype: torch.dtype) -> float:
