@@ -29,6 +29,7 @@ from rollout_operator.run.attempt import (
     with_live,
 )
 from rollout_operator.run.permitted import KINDS
+from rollout_operator.run.plan.attempts import is_finished
 from rollout_operator.run.plan.model import Desired, Observed, PodDeletion
 from rollout_operator.run.plan.writes import Place, Writes, live_of, plan_writes
 from rollout_operator.run.render.inputs import Inputs, plain_meta
@@ -283,9 +284,8 @@ def _has_gone_on(run: Mapping[str, Any], observed: Observed) -> bool:
         one["type"] == "Finished" and one["status"] == "True"
         for one in status.get("conditions", ())
     )
-    was_over = any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
     now = (run["metadata"].get("generation", 0), status.get("attempt", 0), is_over)
-    return now != (observed.generation, observed.status.attempt, was_over)
+    return now != (observed.generation, observed.status.attempt, is_finished(observed))
 
 
 def _is_new(observed: Observed, wanted: Desired) -> bool:

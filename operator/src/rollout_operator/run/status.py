@@ -20,6 +20,7 @@ from rollout_operator.errors import NotFound, Outdated
 from rollout_operator.kube.client import KubeClient
 from rollout_operator.kube.resources import resource_of
 from rollout_operator.run.events import Poster
+from rollout_operator.run.plan.attempts import is_finished
 from rollout_operator.run.plan.model import EventSpec, Observed, Plan
 from rollout_operator.run.plan.status.outdated import plan_outdated
 
@@ -113,5 +114,4 @@ def says_more(observed: Observed, after: Mapping[str, Any]) -> bool:
 
 def _is_last_word(observed: Observed) -> bool:
     """Whether no pod is left to be counted: no later write would say it."""
-    ended = any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
-    return ended and not observed.pods
+    return is_finished(observed) and not observed.pods

@@ -46,9 +46,10 @@ def _newest_seen(observed: Observed) -> int:
 def find_overtaken(observed: Observed) -> int:
     """The newest attempt, where the run does not go on with it, though it is not to be suspended; 0 where it does.
 
-    One whose record cannot be put back as it was is over: its pods are never made from another one. Settings that pods are made from change with a suspension, which may be taken back before anybody here saw it, or
-    once the coordinator was told to stop. Any setting may have changed in an attempt that the status does not tell of:
-    it is rendered anew, nobody works yet.
+    One whose record cannot be put back as it was is over: its pods are never made from another one. Settings that pods
+    are made from change with a suspension, which may be taken back before anybody here saw it, or once the coordinator
+    was told to stop. Any setting may have changed in an attempt that the status does not tell of: it is rendered anew,
+    nobody works yet.
     """
     if observed.suspend:
         return 0
@@ -68,7 +69,7 @@ def misses_record(observed: Observed) -> bool:
     """Whether the attempt that the status tells of is to go on, and its record is not there."""
     told = observed.status
     waits = observed.suspend or observed.spec is None or observed.gate is not None
-    if waits or told.configuration is None or _is_over(observed) or lives_unread(observed):
+    if waits or told.configuration is None or is_finished(observed) or lives_unread(observed):
         return False
     attempt = current_attempt(observed)
     return attempt == told.attempt and find_record(observed, attempt) is None
@@ -117,7 +118,8 @@ def is_suspended(observed: Observed) -> bool:
     return any(c.type == "Suspended" and c.status == "True" for c in observed.status.conditions)
 
 
-def _is_over(observed: Observed) -> bool:
+def is_finished(observed: Observed) -> bool:
+    """Whether the status says that the run has ended, well or badly."""
     return any(c.type == "Finished" and c.status == "True" for c in observed.status.conditions)
 
 

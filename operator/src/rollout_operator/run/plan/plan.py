@@ -19,6 +19,7 @@ from rollout_operator.run.plan.attempts import (
     find_overtaken,
     find_record,
     has_pods,
+    is_finished,
     lives_unread,
 )
 from rollout_operator.run.plan.children import earliest, plan_desired, until
@@ -80,7 +81,7 @@ LOOK_SHARE = 0.1
 
 def plan_run(observed: Observed, now: datetime) -> Plan:
     """The next step of one run."""
-    if (done := find_condition(observed, "Finished")) is not None and done.status == "True":
+    if is_finished(observed):
         return replace(plan_finished(observed, now), drops=plan_drops(observed))
     attempt = current_attempt(observed)
     record = find_record(observed, attempt)
