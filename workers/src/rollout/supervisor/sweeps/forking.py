@@ -23,13 +23,12 @@ from rollout.runs.prepare import prepare_run
 from rollout.runs.run_dir import RunDir
 from rollout.runs.snapshots.creating import create_snapshot
 from rollout.runs.snapshots.places import KnownPlace, place_of_run, read_config
-from rollout.runs.validation import apply_values, require_valid
 from rollout.snapshots.manifest import Manifest
 from rollout.snapshots.place import list_manifests
 from rollout.snapshots.signing import key_path, open_signer
 from rollout.supervisor.sweeps.book import Entry, ForkedFrom, Sweep, read_book, unreadable
 from rollout.supervisor.sweeps.halving import PointsComparer
-from rollout.supervisor.sweeps.points import Axis, Grid, Point
+from rollout.supervisor.sweeps.points import Axis, Grid, Point, settle_point
 from rollout_api.names import SNAPSHOT_MANIFESTS, sweep_fork_name
 from rollout_api.sweeps.forking import EXPLORED, explore, explore_listed, is_explored
 from rollout_api.sweeps.halving import Loser
@@ -62,17 +61,10 @@ def build_fork(
     grid: Grid, name: str, settings: Mapping[str, Any], source: ForkedFrom | None = None
 ) -> Point:
     """The fork of this name with these settings; with ``source`` it begins with that snapshot. Raises SpecError."""
-    document = apply_values(grid.base, {**settings, "metadata.name": name})
-    if source is not None and source.uri:
-        begun = {"object": {"uri": source.uri, "digest": source.digest}}
-        spec = {**document.data["spec"], "restoreFrom": begun}
-        data = {**document.data, "spec": spec}
-        document = Document(source=document.source, data=data, lines=document.lines)
-    try:
-        require_valid([document])
-    except SpecError as error:
-        raise SpecError(f"fork {name}: {error}") from error
-    return Point(name=name, settings=dict(settings), document=document)
+    if source is None or not source.uri:
+        return settle_point("fork", grid.base, name, settings)
+    begun = {"object": {"uri": source.uri, "digest": source.digest}}
+    return settle_point("fork", grid.base, name, settings, restoreFrom=begun)
 
 
 def plan_forks(

@@ -11,9 +11,9 @@ from typing import Any
 
 from rollout.errors import SpecError
 from rollout.runs.manifest import Document
-from rollout.runs.validation import apply_values, require_valid
+from rollout.runs.validation import require_valid
 from rollout.supervisor.sweeps.halving import Halving
-from rollout.supervisor.sweeps.points import Axis, Grid, Point, place_document
+from rollout.supervisor.sweeps.points import Axis, Grid, Point, place_document, settle_point
 from rollout_api.names import sweep_run_name
 from rollout_api.sweeps.halving import halving_rule
 from rollout_api.sweeps.points import Values, plan_points
@@ -93,9 +93,4 @@ def _axis(parameter: SweepParameter) -> Axis:
 def _point(grid: Grid, name: str, values: Values) -> Point:
     pairs = zip(grid.axes, values, strict=True)
     settings = {axis.path: find_settable(axis.path).parse(text) for axis, text in pairs}
-    document = apply_values(grid.base, {**settings, "metadata.name": name})
-    try:
-        require_valid([document])
-    except SpecError as error:
-        raise SpecError(f"run {name}: {error}") from error
-    return Point(name=name, settings=settings, document=document)
+    return settle_point("run", grid.base, name, settings)

@@ -122,12 +122,22 @@ def _build_point(base: Document, axes: Sequence[Axis], choice: Sequence[int]) ->
     settings = {axis.path: axis.values[at] for axis, at in chosen}
     stem = (base.data.get("metadata") or {}).get("name") or "run"
     name = name_point(str(stem), [(axis, axis.texts[at]) for axis, at in chosen])
-    document = apply_values(base, {**settings, "metadata.name": name})
+    return settle_point("point", base, name, settings)
+
+
+def settle_point(
+    kind: str, base: Document, name: str, settings: Mapping[str, Any], **spec: Any
+) -> Point:
+    """``base`` under a name of its own, with these settings, then with fields of ``spec`` that are none.
+
+    Raises SpecError, behind its ``kind`` and name, where it is not valid.
+    """
+    document = apply_values(base, {**settings, **spec, "metadata.name": name})
     try:
         require_valid([document])
     except SpecError as error:
-        raise SpecError(f"point {name}: {error}") from error
-    return Point(name=name, settings=settings, document=document)
+        raise SpecError(f"{kind} {name}: {error}") from error
+    return Point(name=name, settings=dict(settings), document=document)
 
 
 def name_point(stem: str, chosen: Sequence[tuple[Axis, str]]) -> str:
