@@ -11,11 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-
-sys.path.append(str(Path(__file__).parents[1] / "supervisor"))
-
 from mirror_memory import flip_in_memory, mirror_size
+from safetensors import safe_open
 
 from rollout.errors import NoSpace, StoreError
 from rollout.objects.filesystem import FilesystemStore

@@ -2,17 +2,12 @@
 
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from mirror_memory import flip_in_memory
 from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-
-sys.path.append(str(Path(__file__).parents[2] / "supervisor"))
-
-from mirror_memory import flip_in_memory
 
 from rollout.weights.digest import digest_tensors
 from rollout_vllm.register import register_transfers

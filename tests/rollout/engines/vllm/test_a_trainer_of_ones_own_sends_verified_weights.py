@@ -4,18 +4,13 @@ A real server; every test sends what it needs.
 """
 
 import os
-import sys
-from pathlib import Path
 
 import httpx
 import pytest
 import torch
+from mirror_memory import flip_in_memory
 from vllm.distributed.weight_transfer.base import ModuleSource, ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-
-sys.path.append(str(Path(__file__).parents[2] / "supervisor"))
-
-from mirror_memory import flip_in_memory
 
 from rollout.engines.vllm.command import socket_path
 from rollout.engines.vllm.engine import REPORT

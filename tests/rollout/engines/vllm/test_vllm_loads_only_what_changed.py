@@ -4,7 +4,6 @@ One exact server: each prompt alone, no prefix cache, so that two loads of equal
 """
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parents[2] / "supervisor"))
-
 from mirror_memory import flip_in_memory
 
 from rollout.actor.weight_loader import WeightLoader
