@@ -20,28 +20,19 @@ from sleeping_server import SleepingServer
 from rollout.engines.device_turns import Clock, DeviceTurn
 from rollout.engines.shared_device import SharedDevice
 from rollout.engines.vllm import engine as engines
-from rollout.engines.vllm.command import VllmSettings, build_arguments
+from rollout.engines.vllm.command import build_arguments
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.engines.vllm.server import VllmServer
 from rollout.errors import EngineError, VersionRefused
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
+
+from .played_servers import SETTINGS
 
 FIRST = WeightVersion(lineage=0, step=1, digest="first", object="o1")
 SECOND = WeightVersion(lineage=0, step=2, digest="second", object="o2")
 REQUEST = GenerateRequest(
     prompt_ids=(1, 2), seeds=(1, 2), sampling=SamplingParams(max_new_tokens=4)
 )
-
-
-def settings() -> VllmSettings:
-    return VllmSettings(
-        model_dir=Path(),
-        log_path=Path("/dev/null"),
-        dtype="float32",
-        max_model_length=64,
-        vocab_size=100,
-        exact=False,
-    )
 
 
 @pytest.fixture
@@ -80,7 +71,7 @@ def started(folder, monkeypatch):
             return server
 
         monkeypatch.setattr(engines, "start_server", start_server)
-        engine = VllmEngine(replace(settings(), sleep_level=level))
+        engine = VllmEngine(replace(SETTINGS, sleep_level=level))
         monkeypatch.setattr(engine, "_require_whole", lambda weights: None)
         return engine, played
 
@@ -178,10 +169,10 @@ async def test_a_server_that_does_not_wake_is_replaced(started, harm, level):
 
 
 async def test_only_servers_that_may_sleep_are_started_so(folder):
-    assert "--enable-sleep-mode" not in build_arguments(settings(), folder)
-    assert "--enable-sleep-mode" in build_arguments(replace(settings(), sleep_level=1), folder)
+    assert "--enable-sleep-mode" not in build_arguments(SETTINGS, folder)
+    assert "--enable-sleep-mode" in build_arguments(replace(SETTINGS, sleep_level=1), folder)
     with pytest.raises(EngineError, match="not started to sleep"):
-        await VllmEngine(settings()).rest()
+        await VllmEngine(SETTINGS).rest()
 
 
 @pytest.mark.parametrize("harm", ["", "sleep fails", "wake fails"])

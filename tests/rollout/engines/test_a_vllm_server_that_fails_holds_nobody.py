@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from rollout.engines.vllm.command import VllmSettings
 from rollout.engines.vllm.engine import VllmEngine
 from rollout.engines.vllm.server import VllmServer
 from rollout.errors import EngineError, VersionRefused
 from rollout.types import GenerateRequest, SamplingParams, WeightVersion
+
+from .played_servers import SETTINGS
 
 VERSION = WeightVersion(lineage=0, step=1, digest="d", object="o")
 REQUEST = GenerateRequest(
@@ -28,22 +29,11 @@ def folder():
         yield Path(name)
 
 
-def settings() -> VllmSettings:
-    return VllmSettings(
-        model_dir=Path(),
-        log_path=Path("/dev/null"),
-        dtype="float32",
-        max_model_length=64,
-        vocab_size=100,
-        exact=False,
-    )
-
-
 def serve(answer, folder) -> VllmServer:
     process = SimpleNamespace(
         pid=0, exit_code=None, log_path=Path("/dev/null"), log_tail=lambda: "", stop=lambda: None
     )
-    server = VllmServer(settings(), folder, process)
+    server = VllmServer(SETTINGS, folder, process)
     server._client = httpx.AsyncClient(
         transport=httpx.MockTransport(answer), base_url="http://vllm"
     )
@@ -51,7 +41,7 @@ def serve(answer, folder) -> VllmServer:
 
 
 def start_engine(server: VllmServer) -> VllmEngine:
-    engine = VllmEngine(settings())
+    engine = VllmEngine(SETTINGS)
     engine._server, engine._version = server, VERSION
     return engine
 

@@ -6,13 +6,11 @@ import os
 import pytest
 import torch
 from mirror_memory import flip_in_memory
-from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
-from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
 from rollout.weights.digest import digest_tensors
-from rollout_vllm.register import register_transfers
-from rollout_vllm.sending.trainer import MemoryTrainer, MemoryTrainerInit
 from rollout_vllm.transfer import FileTransferEngine
+
+from .trainer_kit import Tensors, begin
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process, pytest.mark.xdist_group("vllm")]
 
@@ -57,23 +55,6 @@ class Client:
         self.calls.append(weight_version)
 
 
-class Tensors(WeightSource):
-    """Tensors by name that a test changes as it likes."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.tensors = {f"layers.{index}.weight": torch.randn(8, 8) for index in range(4)}
-        self.seen: list[str] = []
-
-    def metadata(self):
-        return [ParamMeta(name, one.dtype, tuple(one.shape)) for name, one in self.tensors.items()]
-
-    def __iter__(self):
-        for name, tensor in self.tensors.items():
-            self.seen.append(name)
-            yield name, tensor
-
-
 @pytest.fixture
 def client():
     return Client()
@@ -81,7 +62,8 @@ def client():
 
 @pytest.fixture
 def source():
-    return Tensors()
+    torch.manual_seed(0)
+    return Tensors({f"layers.{index}.weight": torch.randn(8, 8) for index in range(4)})
 
 
 @pytest.fixture
@@ -89,15 +71,6 @@ def sender(client, source):
     made = begin(client, source)
     yield made
     made.shutdown()
-
-
-def begin(client, source, rank=0) -> MemoryTrainer:
-    register_transfers()
-    made = WeightTransferTrainerFactory.trainer_init(
-        MemoryTrainerInit(rank=rank), client=client, source=source
-    )
-    assert isinstance(made, MemoryTrainer)
-    return made
 
 
 def test_the_first_version_is_sent_whole_and_the_next_as_what_changed(client, source, sender):

@@ -9,18 +9,16 @@ import httpx
 import pytest
 import torch
 from mirror_memory import flip_in_memory
-from vllm.distributed.weight_transfer.base import ModuleSource, ParamMeta, WeightSource
-from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+from vllm.distributed.weight_transfer.base import ModuleSource
 
 from rollout.engines.vllm.command import socket_path
 from rollout.engines.vllm.engine import REPORT
 from rollout.engines.vllm.wire import build_generate_body, parse_completion, parse_loaded
 from rollout.weights.digest import digest_tensors, load_weights
 from rollout_vllm.gate import HEADER
-from rollout_vllm.register import register_transfers
-from rollout_vllm.sending.trainer import MemoryTrainer, MemoryTrainerInit
 
 from .conftest import ask
+from .trainer_kit import Tensors, begin
 
 pytestmark = [
     pytest.mark.vllm,
@@ -81,19 +79,6 @@ class Client:
         return found.token_ids, found.logprobs
 
 
-class Tensors(WeightSource):
-    """Tensors by name that a test changes as it likes."""
-
-    def __init__(self, tensors) -> None:
-        self.tensors = dict(tensors)
-
-    def metadata(self):
-        return [ParamMeta(name, one.dtype, tuple(one.shape)) for name, one in self.tensors.items()]
-
-    def __iter__(self):
-        return iter(self.tensors.items())
-
-
 @pytest.fixture
 def client(exact_engine):
     made = Client(exact_engine)
@@ -105,15 +90,6 @@ def client(exact_engine):
 @pytest.fixture
 def source(untied_policies):
     return Tensors(load_weights(untied_policies.first.weights))
-
-
-def begin(client, source, rank=0) -> MemoryTrainer:
-    register_transfers()
-    made = WeightTransferTrainerFactory.trainer_init(
-        MemoryTrainerInit(rank=rank), client=client, source=source
-    )
-    assert isinstance(made, MemoryTrainer)
-    return made
 
 
 async def test_a_server_serves_what_was_sent_as_if_it_had_loaded_it_from_a_file(
